@@ -1,0 +1,41 @@
+"""Builds the compiled twins; whatever fails, the pure modules beside them do the same work more slowly.
+
+A twin is `_name.pyx` beside `name.py`. With AMQPBROKER_REQUIRE_COMPILED=1 (the Makefile and CI set it) a twin
+that does not build is an error instead, so that a mistake in one is not mistaken for a machine without a compiler.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+
+REQUIRED = os.environ.get("AMQPBROKER_REQUIRE_COMPILED") == "1"
+
+
+def twins() -> list[Extension]:
+    """Each twin that is there and that Cython turns into C."""
+    try:
+        from Cython.Build import cythonize
+        from Cython.Compiler.Errors import CompileError
+    except ImportError:
+        if REQUIRED:
+            raise
+        return []
+    made: list[Extension] = []
+    for source in sorted(Path("amqpbroker").rglob("_*.pyx")):
+        name = ".".join(source.with_suffix("").parts)
+        extension = Extension(name, [str(source)], optional=not REQUIRED)
+        try:
+            made += cythonize([extension], language_level=3)
+        except CompileError:
+            if REQUIRED:
+                raise
+            print(f"{source}: not compiled; the pure module stays", file=sys.stderr)
+    return made
+
+
+setup(
+    ext_modules=twins(),
+    options={"build_ext": {"parallel": os.cpu_count()}},
+)
