@@ -1,7 +1,8 @@
 """Builds the compiled twins; whatever fails, the pure modules beside them do the same work more slowly.
 
-A twin is `_name.pyx` beside `name.py`. With AMQPBROKER_REQUIRE_COMPILED=1 (the Makefile and CI set it) a twin
-that does not build is an error instead, so that a mistake in one is not mistaken for a machine without a compiler.
+A twin is `_name.pyx` beside `name.py`. With AMQPBROKER_REQUIRE_COMPILED=1 (CI sets it) a twin that does not build
+is an error instead, so that a mistake in one is not taken for a machine without a compiler. With AMQPBROKER_PURE=1
+none is built.
 """
 
 import os
@@ -10,7 +11,8 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-REQUIRED = os.environ.get("AMQPBROKER_REQUIRE_COMPILED") == "1"
+PURE = os.environ.get("AMQPBROKER_PURE") == "1"
+REQUIRED = os.environ.get("AMQPBROKER_REQUIRE_COMPILED") == "1" and not PURE
 
 
 def twins() -> list[Extension]:
@@ -36,6 +38,6 @@ def twins() -> list[Extension]:
 
 
 setup(
-    ext_modules=twins(),
+    ext_modules=[] if PURE else twins(),
     options={"build_ext": {"parallel": os.cpu_count()}},
 )
