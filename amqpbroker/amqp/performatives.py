@@ -408,12 +408,11 @@ def _build(cls: type[Performative], values: object) -> Performative:
     if len(values) > len(table):
         raise DecodeError(f"{cls.NAME}: {len(values)} fields, there are {len(table)}")
     made = cls.__new__(cls)
-    set_field = object.__setattr__
     for (name, attribute, kind, mandatory, default, _), value in zip(table, values, strict=False):
         if value is None:
             if mandatory:
                 raise MissingField(name, cls.NAME)
-            set_field(made, attribute, default)
+            setattr(made, attribute, default)
             continue
         expected, convert, _ = _KINDS[kind]
         if expected is not None and type(value) is not expected:
@@ -425,11 +424,11 @@ def _build(cls: type[Performative], values: object) -> Performative:
                 value = convert(value)
             except _WrongType as error:
                 raise DecodeError(f"{cls.NAME}: {name} {error}") from None
-        set_field(made, attribute, value)
+        setattr(made, attribute, value)
     for name, attribute, _, mandatory, default, _ in table[len(values) :]:
         if mandatory:
             raise MissingField(name, cls.NAME)
-        set_field(made, attribute, default)
+        setattr(made, attribute, default)
     return made
 
 
@@ -513,13 +512,6 @@ EMPTY_FRAME: Final = frame(0, b"")
 """Says only that we are alive [2.4.5]."""
 
 
-def _as(kind: Callable[..., object]) -> Callable[[Any], bytes]:
-    def write(value: object) -> bytes:
-        return codec.encode(kind(value))
-
-    return write
-
-
 def _write_symbols(value: tuple[str, ...]) -> bytes:
     """Always an array, even of one: what Proton and the JVM brokers write, so what every client was tested with."""
     return codec.encode(codec.symbols(value))
@@ -534,13 +526,13 @@ _Kind = tuple[type | None, Callable[[object], object] | None, Callable[[Any], by
 _KINDS: Final[dict[str, _Kind]] = {
     # wire type: the exact class when read (None: any), what makes a field of it, how it is written
     "any": (None, None, codec.encode),
-    "boolean": (bool, None, _as(bool)),
-    "ubyte": (UByte, None, _as(UByte)),
-    "ushort": (UShort, None, _as(UShort)),
-    "uint": (UInt, None, _as(UInt)),
-    "ulong": (ULong, None, _as(ULong)),
-    "string": (str, None, _as(str)),
-    "symbol": (Symbol, None, _as(Symbol)),
+    "boolean": (bool, None, codec.writer_of(bool)),
+    "ubyte": (UByte, None, codec.writer_of(UByte)),
+    "ushort": (UShort, None, codec.writer_of(UShort)),
+    "uint": (UInt, None, codec.writer_of(UInt)),
+    "ulong": (ULong, None, codec.writer_of(ULong)),
+    "string": (str, None, codec.writer_of(str)),
+    "symbol": (Symbol, None, codec.writer_of(Symbol)),
     "binary": (bytes, None, codec.encode),
     "map": (dict, None, codec.encode),
     "fields": (dict, _to_fields, codec.encode),

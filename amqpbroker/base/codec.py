@@ -132,6 +132,10 @@ class Decimal128(bytes):
     __slots__ = ()
 
 
+Binary = bytes
+Double = float
+
+
 class Described:
     """A value with its descriptor: a ULong or Symbol in practice, any value by the specification."""
 
@@ -539,6 +543,11 @@ def encode_list(encoded: list[bytes]) -> bytes:
 def encode_map(encoded: list[bytes]) -> bytes:
     """A map of keys and values, in turn, that are encoded already."""
     return _sized(0xC1, len(encoded), b"".join(encoded))
+
+
+def writer_of(kind: type) -> Callable[..., bytes]:
+    """What writes a value as this type, whatever its own class: a plain int as UInt, a str as Symbol."""
+    return _WRITERS[kind]
 
 
 def _writer(value: object) -> Callable[..., bytes]:
