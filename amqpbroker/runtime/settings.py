@@ -15,7 +15,7 @@ class ListenerSettings:
     """One place where connections are accepted, and what their peers are granted."""
 
     name: str
-    bind: str  # "host:port", "*:port" (dual stack), "[::1]:port" or "unix:path"; checked by config/bind.py.
+    bind: str  # "host:port", "*:port" (dual stack), "[::1]:port" or "unix:path".
     peer: PeerSettings
     backlog: int = 1024  # Of listen(2); the system may cut it.
     tcp_nodelay: bool = True

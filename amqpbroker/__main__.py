@@ -1,0 +1,7 @@
+"""`python -m amqpbroker`: the same as the program `amqpbroker`."""
+
+import sys
+
+from amqpbroker.cli import main
+
+sys.exit(main())
