@@ -1,0 +1,620 @@
+"""What a peer's frames do: sessions and links come and go, messages and outcomes pass, the engine is told.
+
+The order of a reaction is the peer's order of frames: each control frame is checked, fed to Proton, reacted to, and
+the reaction pumped out before the next frame is looked at, so that pipelining clients work (PROTON_FACTS 4). Runs of transfers
+and dispositions are fed in bulk; what came of them leaves once per turn, by `flush`.
+Must not know sockets, time-outs or the login. Reading order: receive, the on_… methods, flush, close.
+"""
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from amqpbroker import __version__
+from amqpbroker.amqp import frames, tap
+from amqpbroker.amqp.attachment import Attachment
+from amqpbroker.amqp.conditions import Condition, condition_of
+from amqpbroker.amqp.driver import (
+    ABORTED,
+    LINK_OPENED,
+    MESSAGES,
+    OUTCOMES,
+    OVERSIZE,
+    SESSION_OPENED,
+    Driver,
+)
+from amqpbroker.amqp.incoming import IncomingLink
+from amqpbroker.amqp.outgoing import OutgoingLink
+from amqpbroker.amqp.performatives import (
+    ATTACH,
+    BEGIN,
+    CLOSE,
+    DETACH,
+    END,
+    OPEN,
+    SETTLE_SECOND,
+    SETTLE_SETTLED,
+    Attach,
+    Begin,
+    Close,
+    Detach,
+    End,
+    MissingField,
+    Open,
+    decode_performative,
+    encode_performative,
+)
+from amqpbroker.amqp.sasl import AMQP_HEADER
+from amqpbroker.amqp.session import Session
+from amqpbroker.amqp.terminus import can_reject, refused_reply, source_of, target_of, wants_copies
+from amqpbroker.base.codec import DecodeError, Symbol
+from amqpbroker.base.errors import (
+    CONNECTION_FORCED,
+    DECODE_ERROR,
+    FRAME_SIZE_TOO_SMALL,
+    ILLEGAL_STATE,
+    INTERNAL_ERROR,
+    INVALID_FIELD,
+    Refusal,
+)
+from amqpbroker.base.ids import Millis
+from amqpbroker.engine import commands
+
+if TYPE_CHECKING:
+    from amqpbroker.amqp.peer import Peer
+
+Link = IncomingLink | OutgoingLink
+
+# A transfer's performative with an 8-byte tag takes 50 bytes at most, the frame header 8: what is left of a frame
+# after these is surely payload. More would only make frames smaller.
+TRANSFER_OVERHEAD: Final = 64
+FRAME_HEADER: Final = 8
+FRAME_SIZE_KNOWN: Final = 512  # Until the peer's Open says more [2.7.1].
+# A peer that wants a frame every few milliseconds would cost more than its traffic; Broker-J closes it too (B2.16).
+IDLE_TIMEOUT_MIN_MS: Final = 100
+CAPABILITIES: Final = (Symbol("ANONYMOUS-RELAY"),)  # Exactly what works (B2.2).
+PROPERTIES: Final = {
+    Symbol("product"): "amqpbroker",
+    Symbol("version"): __version__,
+    Symbol("platform"): "Python, Qpid Proton",
+}
+FAILED: Final = Symbol("amqp:connection-establishment-failed")  # JMS waits for the Close then (B2.7).
+
+
+class Connection:
+    """AMQP with one peer, from its protocol header on."""
+
+    def __init__(self, peer: "Peer") -> None:
+        self.peer = peer
+        self.settings = settings = peer.settings
+        self.switchboard = peer.switchboard
+        self.driver = Driver(
+            max_frame_size=settings.max_frame_size, channel_max=settings.channel_max
+        )
+        self.walker = frames.Walker(settings.max_frame_size)
+        self.remote_frame_size = FRAME_SIZE_KNOWN
+        self.slice_size = FRAME_SIZE_KNOWN - TRANSFER_OVERHEAD  # Payload that surely fits a frame.
+        self.unstored_bytes = 0  # Received and not yet answered, over all links.
+        self._window = settings.incoming_window_bytes // settings.max_frame_size
+        self._refusal: Refusal | None = None
+        self._is_open = False  # The peer's Open was taken, and answered.
+        self._is_closing = False  # Our Close is out; all but the peer's is ignored.
+        self._is_engaged = False  # The engine knows this connection.
+        self._has_left = False
+        self._sessions: dict[int, Session] = {}  # By the peer's channel.
+        self._links: dict[int, Link] = {}  # By the driver's slot.
+        self._opened_slot = -1  # Of the session or link whose Begin or Attach was just fed.
+        self._flows_due: set[Session] = set()  # Told a full window by Proton with the next pump.
+        self._feeding: deque[OutgoingLink] = deque()  # With entries that wait for window or buffer.
+        self._room = 0  # The engine's view of what may still be sent.
+        self.driver.push(AMQP_HEADER)  # Proton sees this one and no other (PROTON_FACTS 6).
+        self._pump()
+
+    # --- for the peer -----------------------------------------------------------------------------------------------
+
+    def receive(self, data: bytes, now: Millis) -> None:
+        """Frames, or pieces of them."""
+        self.walker.feed(data)
+        while not self._has_left and (item := self.walker.next()) is not None:
+            self._ITEMS[item[0]](self, item, now)
+
+    def flush(self, now: Millis) -> None:
+        """Put out what this turn made."""
+        self._pump()
+        self._feed(now)
+        self._tell_room(now)
+
+    def output_written(self, now: Millis) -> None:
+        """The outbox is shorter than it was."""
+        self._tell_room(now)
+        if self._feeding:
+            self.touch()
+
+    def refuse(self, refusal: Refusal, now: Millis) -> None:
+        """Answer the peer's Open, which may have come, with this."""
+        self._refusal = refusal
+        if self._is_open:
+            self.close(refusal, now, clean=True)
+
+    def close(self, refusal: Refusal, now: Millis, *, clean: bool) -> None:
+        """Say Close; only the peer's answer is waited for."""
+        if self._is_closing:
+            return
+        self._is_closing = True
+        self._disengage(now, clean=clean)
+        if not self._is_open:
+            self._answer_open({FAILED: True})
+        self.peer.liveness.closing(now)
+        self.switchboard.arm(self.peer)
+        self.switchboard.note(
+            "peer_closing",
+            peer=self.peer.remote,
+            condition=refusal.condition,
+            reason=refusal.description,
+        )
+        self.driver.close_connection(self.condition(refusal))
+        self._pump()
+        self.touch()
+
+    def leave(self, now: Millis, *, clean: bool) -> None:
+        """The end: the engine and Proton forget this connection."""
+        self._has_left = True
+        self._disengage(now, clean=clean)
+        self._links.clear()
+        self._sessions.clear()
+        self._feeding.clear()
+        self.unstored_bytes = 0
+        self.driver.free()
+
+    # --- for the links ----------------------------------------------------------------------------------------------
+
+    def touch(self) -> None:
+        """There is something to put out, or will be."""
+        self.switchboard.touch(self.peer)
+
+    def condition(self, refusal: Refusal, info: dict[Symbol, object] | None = None) -> Condition:
+        """The refusal, cut to what this peer's frames take."""
+        return condition_of(refusal, self.remote_frame_size, info)
+
+    def grant(self, link: IncomingLink, credit: int) -> None:
+        """Give the producer credit; Proton says so with the next pump."""
+        session = link.at.session
+        self.driver.grant(link.at.slot, credit)
+        self.walker.grant(session.channel, link.at.handle, credit)
+        self._flow_due(session)
+
+    def spend_room(self, size: int) -> None:
+        """The engine has dispatched so many bytes to this connection."""
+        self._room -= size
+
+    def feed_later(self, link: OutgoingLink) -> None:
+        """The link has entries that do not go out at once."""
+        if link not in self._feeding:
+            self._feeding.append(link)
+
+    def send_link_flow(self, session: Session, state: tap.LinkFlow) -> None:
+        """A Flow with the state of one outgoing link, which Proton would not write."""
+        self._pump()
+        self.driver.force_flow(session.slot)
+        self._flows_due.add(session)
+        self._pump(lambda chunk: tap.with_link_flow(chunk, session.local_channel, state))
+        self.touch()
+
+    def answer_attach(self, link: Link, reply: Attach) -> bool:
+        """Write our Attach; False when it does not fit the peer's frames, and its session is ended."""
+        at = link.at
+        self._pump()
+        if len(encode_performative(reply)) + 2 * FRAME_HEADER > self.remote_frame_size:
+            text = f"our attach does not fit max-frame-size {self.remote_frame_size}"
+            refusal = Refusal(FRAME_SIZE_TOO_SMALL, text)
+            self._end_session(at.session, refusal, self.peer.liveness.read_at)
+            return False
+        self.driver.open_link(at.slot, self.settings.max_message_size if link.incoming else 0)
+        self._pump(lambda chunk: tap.with_attach(chunk, reply))
+        at.local_handle = reply.handle
+        return True
+
+    def refuse_attach(self, link: Link, reply: Attach, refusal: Refusal) -> None:
+        """Our Attach with a null terminus, and at once the Detach (B4.3)."""
+        self.switchboard.drop_link(link)
+        if self.answer_attach(link, reply):
+            self._close_link(link, self.condition(refusal))
+
+    def force_detach(self, link: Link, refusal: Refusal, info: dict[Symbol, object] | None) -> None:
+        """Our Detach; the engine has forgotten the link already."""
+        self.switchboard.drop_link(link)
+        self._close_link(link, self.condition(refusal, info))
+
+    def fault_link(self, link: Link, refusal: Refusal, now: Millis) -> None:
+        """Our Detach for what came on the link; its session lives."""
+        if link.at.is_closed:
+            return
+        self._note_fault(refusal)
+        self._close_link(link, self.condition(refusal))
+        self.switchboard.apply(commands.Detach(link.at.link, closed=True), now)
+        self.switchboard.drop_link(link)
+
+    # --- reactions to the walker's items ----------------------------------------------------------------------------
+
+    def _on_bulk(self, item: tuple[int, bytes], now: Millis) -> None:
+        if not self._is_closing:
+            self._push(item[1], now)
+
+    def _on_control(self, item: tuple[int, int, int, bytes], now: Millis) -> None:
+        _, code, channel, frame = item
+        if self._is_closing:
+            if code == CLOSE:
+                self.peer.finish("closed", now, clean=True)
+            return
+        try:
+            performative, _ = decode_performative(frame, 4 * frame[4])
+        except MissingField as error:
+            self._fail(Refusal(INVALID_FIELD, str(error)), now)
+            return
+        except DecodeError as error:
+            self._fail(Refusal(DECODE_ERROR, str(error)), now)
+            return
+        if not self._is_open and code != OPEN:
+            self._fail(Refusal(ILLEGAL_STATE, "the first frame is not an open"), now)
+            return
+        self._CONTROLS[code](self, performative, channel, frame, now)
+
+    def _on_open(self, opening: Open, channel: int, frame: bytes, now: Millis) -> None:
+        fault = tap.check_open(opening, channel, is_open=self._is_open)
+        if fault is not None:
+            self._fail(fault.refusal, now)
+            return
+        self.remote_frame_size = opening.max_frame_size
+        own = self.settings.max_frame_size
+        self.slice_size = min(self.remote_frame_size, own) - TRANSFER_OVERHEAD
+        if not self._push(frame, now):
+            return
+        if self._refusal is not None:
+            self.close(self._refusal, now, clean=True)
+            return
+        self._answer_open({})
+        idle = opening.idle_time_out or 0
+        self.peer.liveness.opened(idle)
+        self.switchboard.arm(self.peer)
+        if 0 < idle < IDLE_TIMEOUT_MIN_MS:
+            text = f"idle-time-out {idle} ms is below {IDLE_TIMEOUT_MIN_MS} ms"
+            self.close(Refusal(CONNECTION_FORCED, text), now, clean=True)
+            return
+        self._room = self.settings.outgoing_buffer
+        self._is_engaged = True
+        container = opening.container_id
+        self.switchboard.apply(
+            commands.OpenConnection(self.peer.connection, container, self._room), now
+        )
+        self.switchboard.note("peer_opened", peer=self.peer.remote, container=container)
+
+    def _on_begin(self, begin: Begin, channel: int, frame: bytes, now: Millis) -> None:
+        fault = tap.check_begin(begin, channel, self._sessions, self.settings.channel_max)
+        if fault is not None:
+            self._fail(fault.refusal, now)
+            return
+        self.walker.begin(channel, self._window)
+        if not self._push(frame, now):
+            return
+        session = Session(
+            self.switchboard.new_session(),
+            channel,
+            self._opened_slot,
+            begin.handle_max,
+            begin.incoming_window,
+        )
+        self._sessions[channel] = session
+        self.driver.open_session(session.slot, self.settings.incoming_window_bytes)
+        chunk = self.driver.pump()
+        session.local_channel = tap.local_channel(chunk, BEGIN)
+        self.peer.outbox.append(chunk)
+        opened = commands.OpenSession(
+            self.peer.connection, session.id, session.frames_left, self.slice_size
+        )
+        self.switchboard.apply(opened, now)
+
+    def _on_attach(self, attach: Attach, channel: int, frame: bytes, now: Millis) -> None:
+        session = self._sessions[channel]
+        fault = tap.check_attach(attach, session, len(self._links), self.settings)
+        if fault is not None and fault.scope is tap.Scope.CONNECTION:
+            self._fail(fault.refusal, now)
+            return
+        if fault is not None:
+            self.walker.swallow(channel)
+            self._end_session(session, fault.refusal, now)
+            return
+        second = attach.rcv_settle_mode == SETTLE_SECOND
+        self.walker.attach(channel, attach.handle, incoming=not attach.role, second=second)
+        if not self._push(frame, now):
+            return
+        at = Attachment(self.switchboard.new_link(), session, self._opened_slot, attach)
+        link: Link = OutgoingLink(self, at) if attach.role else IncomingLink(self, at)
+        session.links[attach.handle] = link
+        self._links[at.slot] = link
+        self.switchboard.add_link(link)
+        command = self._attach_command(link)
+        if isinstance(command, Refusal):
+            self.refuse_attach(link, refused_reply(attach), command)
+        else:
+            self.switchboard.apply(command, now)
+
+    def _attach_command(
+        self, link: Link
+    ) -> commands.AttachProducer | commands.AttachConsumer | Refusal:
+        attach, session = link.at.attach, link.at.session
+        fresh_name = self.switchboard.fresh_name()
+        if link.incoming:
+            target = target_of(attach, fresh_name)
+            if isinstance(target, Refusal):
+                return target
+            return commands.AttachProducer(
+                session.id, link.at.link, attach.name, target, can_reject=can_reject(attach)
+            )
+        source = source_of(attach, fresh_name)
+        if isinstance(source, Refusal):
+            return source
+        return commands.AttachConsumer(
+            session.id,
+            link.at.link,
+            attach.name,
+            source,
+            wants_copies=wants_copies(attach),
+            settled=attach.snd_settle_mode == SETTLE_SETTLED,
+        )
+
+    def _on_flow(self, item: tuple[Any, ...], now: Millis) -> None:
+        _, channel, frame, fields = item
+        if self._is_closing:
+            return
+        session = self._sessions[channel]
+        next_incoming, incoming_window, _, _, handle, count, credit, drain, echo, _ = fields
+        if not session.take_window(next_incoming, incoming_window):
+            self.walker.swallow(channel)
+            self._end_session(session, tap.bogus_window(session, next_incoming), now)
+            return
+        if not self._push(frame, now):
+            return
+        self._feed(now)
+        self.switchboard.apply(commands.Window(session.id, session.frames_left), now)
+        link = session.links.get(handle) if handle is not None else None
+        if isinstance(link, OutgoingLink) and not link.at.is_closed:
+            if credit is not None:
+                link.flow(count, credit, now, drain=drain)
+            if echo and not drain:  # A drain is answered anyway.
+                self.send_link_flow(session, link.flow_state())
+        elif echo:
+            self.driver.force_flow(session.slot)
+            if link is not None and not link.at.is_closed:
+                self.driver.grant(link.at.slot, 0)  # Proton adds the link's state (PROTON_FACTS 3).
+            self._flow_due(session)
+        self._pump()
+
+    def _on_detach(self, detach: Detach, channel: int, frame: bytes, now: Millis) -> None:
+        session = self._sessions[channel]
+        link = session.links.pop(detach.handle)
+        self.walker.detach(channel, detach.handle)
+        if not self._push(frame, now):
+            return
+        at = link.at
+        if not at.is_closed:
+            self.switchboard.apply(commands.Detach(at.link, closed=detach.closed), now)
+        if not at.is_closed:
+            at.is_closed = True
+            self.driver.close_link(at.slot, None, closed=detach.closed)
+            self._pump()
+        self._drop_link(link)
+        self.driver.free_link(at.slot)
+
+    def _on_end(self, _end: End, channel: int, frame: bytes, now: Millis) -> None:
+        session = self._sessions.pop(channel)
+        self.walker.end(channel)
+        if not self._push(frame, now):
+            return
+        if not session.is_ended:
+            self._leave_session(session, None, now)
+        self.driver.free_session(session.slot)
+
+    def _on_close(self, _close: Close, _channel: int, frame: bytes, now: Millis) -> None:
+        if not self._push(frame, now):
+            return
+        self.driver.close_connection(None)
+        self._pump()
+        self.peer.finish("closed", now, clean=True)
+
+    def _on_link_fault(self, item: tuple[int, int, int, str, str], now: Millis) -> None:
+        _, channel, handle, condition, description = item
+        if not self._is_closing:
+            link = self._sessions[channel].links[handle]
+            self.fault_link(link, Refusal(condition, description), now)
+
+    def _on_session_fault(self, item: tuple[int, int, str, str], now: Millis) -> None:
+        _, channel, condition, description = item
+        if not self._is_closing:
+            self._end_session(self._sessions[channel], Refusal(condition, description), now)
+
+    def _on_connection_fault(self, item: tuple[int, str, str], now: Millis) -> None:
+        self._fail(Refusal(item[1], item[2]), now)
+
+    _ITEMS: ClassVar[dict[int, Any]] = {
+        frames.BULK: _on_bulk,
+        frames.CONTROL: _on_control,
+        frames.FLOW: _on_flow,
+        frames.LINK_FAULT: _on_link_fault,
+        frames.SESSION_FAULT: _on_session_fault,
+        frames.CONNECTION_FAULT: _on_connection_fault,
+    }
+    _CONTROLS: ClassVar[dict[int, Any]] = {
+        OPEN: _on_open,
+        BEGIN: _on_begin,
+        ATTACH: _on_attach,
+        DETACH: _on_detach,
+        END: _on_end,
+        CLOSE: _on_close,
+    }
+
+    # --- Proton -----------------------------------------------------------------------------------------------------
+
+    def _push(self, data: bytes, now: Millis) -> bool:
+        """Feed Proton and take what came of it; False when Proton has given up on the connection."""
+        fed = self.driver.push(data)
+        for record in self.driver.take():
+            self._on_record(record, now)
+        if fed:
+            return not self._has_left
+        # Proton found a fault that we let through, and has written its Close already.
+        name, description = self.driver.error() or (INTERNAL_ERROR, "Proton takes no more input")
+        self._note_fault(Refusal(name, description))
+        self._pump()
+        self.peer.finish(description, now, clean=False)
+        return False
+
+    def _on_record(self, record: tuple[Any, ...], now: Millis) -> None:
+        kind = record[0]
+        if kind in (SESSION_OPENED, LINK_OPENED):
+            self._opened_slot = record[1]
+            return
+        link = self._links.get(record[1])
+        if link is None or link.at.is_closed:
+            return
+        if isinstance(link, OutgoingLink):
+            assert kind == OUTCOMES
+            link.outcomes(record[2], record[3], record[4], now)
+        elif kind == MESSAGES:
+            link.messages(record[2], record[3], now, settled=record[4])
+        elif kind == ABORTED:
+            link.aborted(record[2], now)
+        else:
+            assert kind == OVERSIZE
+            link.oversize(now)
+
+    def _pump(self, rewrite: Any = None) -> None:  # noqa: ANN401  # A function of bytes, or nothing.
+        """Take out what Proton has to say; first see to it that no session's window runs low."""
+        for channel in self.walker.take_low():
+            session = self._sessions.get(channel)
+            if session is not None and not session.is_ended:
+                self.driver.force_flow(session.slot)
+                self._flows_due.add(session)
+        chunk = self.driver.pump()
+        self.peer.outbox.append(chunk if rewrite is None else rewrite(chunk))
+        if self._flows_due:
+            for due in self._flows_due:
+                if not due.is_ended and self._sessions.get(due.channel) is due:
+                    self.walker.reset_window(due.channel, self._window)
+            self._flows_due.clear()
+
+    def _flow_due(self, session: Session) -> None:
+        self._flows_due.add(session)
+        self.touch()
+
+    def _feed(self, now: Millis) -> None:
+        """Let links with large messages go on, a frame each in turn, as window and buffer allow."""
+        fed: set[Session] = set()
+        stuck = 0
+        while stuck < len(self._feeding) and self.peer.outbox.size < self.settings.outgoing_buffer:
+            link = self._feeding.popleft()
+            if link.at.is_closed:
+                continue
+            if link.feed():
+                fed.add(link.at.session)
+                stuck = 0
+                self._pump()  # One frame at a time: their number is what we count.
+            else:
+                stuck += 1
+            if link.is_feeding:
+                self._feeding.append(link)
+        for session in fed:
+            if not session.is_ended:
+                # The engine guesses how many frames a large entry takes.
+                window = commands.Window(session.id, session.frames_left)
+                self.switchboard.apply(window, now)
+
+    def _tell_room(self, now: Millis) -> None:
+        """Correct the engine's view, but not for every few bytes."""
+        bound = self.settings.outgoing_buffer
+        room = bound - self.peer.outbox.size
+        if self._is_engaged and self._room < bound // 2 and room > self._room + bound // 4:
+            self._room = room
+            self.switchboard.apply(commands.Room(self.peer.connection, room), now)
+
+    # --- ends -------------------------------------------------------------------------------------------------------
+
+    def _answer_open(self, properties: dict[object, object]) -> None:
+        self._is_open = True
+        opening = Open(
+            container_id=self.settings.container_id,
+            max_frame_size=self.settings.max_frame_size,
+            channel_max=self.settings.channel_max,
+            # Half of what we bear, so that a frame that is late on the way does no harm (case 115).
+            idle_time_out=self.settings.idle_timeout_ms // 2 or None,
+            offered_capabilities=CAPABILITIES,
+            properties={**PROPERTIES, **properties},
+        )
+        if len(encode_performative(opening)) + FRAME_HEADER > self.remote_frame_size:
+            opening.properties = properties or None
+        self.driver.open_connection()
+        self._pump(lambda chunk: tap.with_open(chunk, opening))
+
+    def _close_link(self, link: Link, condition: Condition) -> None:
+        at = link.at
+        if at.is_closed or self._has_left:
+            return
+        at.is_closed = True
+        if isinstance(link, IncomingLink):
+            self.driver.discard(at.slot)
+            self.walker.fail(at.session.channel, at.handle)
+        else:
+            link.give_up()
+        self.driver.close_link(at.slot, condition, closed=True)
+        self._pump()
+        self.touch()
+
+    def _drop_link(self, link: Link) -> None:
+        self.switchboard.drop_link(link)
+        self._links.pop(link.at.slot, None)
+        if isinstance(link, IncomingLink):
+            self.unstored_bytes -= link.unstored_bytes
+
+    def _end_session(self, session: Session, refusal: Refusal, now: Millis) -> None:
+        """The peer broke the session's rules: End it, and swallow what comes until the peer's."""
+        if session.is_ended:
+            return
+        self._note_fault(refusal)
+        self.walker.swallow(session.channel)
+        self._leave_session(session, refusal, now)
+        self.touch()
+
+    def _leave_session(self, session: Session, refusal: Refusal | None, now: Millis) -> None:
+        self.switchboard.apply(commands.CloseSession(session.id), now)
+        session.is_ended = True
+        for link in session.links.values():
+            link.at.is_closed = True
+            self._drop_link(link)
+        session.links.clear()
+        self.driver.close_session(
+            session.slot, None if refusal is None else self.condition(refusal)
+        )
+        self._pump()
+
+    def _fail(self, refusal: Refusal, now: Millis) -> None:
+        """The peer broke the connection's rules: Close, and wait for nothing in its bytes."""
+        if not self._is_closing:
+            self._note_fault(refusal)
+            self.close(refusal, now, clean=False)
+        self.peer.finish(refusal.description, now, clean=False)
+
+    def _note_fault(self, refusal: Refusal) -> None:
+        self.switchboard.note(
+            "peer_fault",
+            peer=self.peer.remote,
+            condition=refusal.condition,
+            reason=refusal.description,
+        )
+
+    def _disengage(self, now: Millis, *, clean: bool) -> None:
+        """Take this connection out of the engine: its leases go back."""
+        if self._is_engaged:
+            self._is_engaged = False
+            command = commands.CloseConnection(self.peer.connection, clean=clean)
+            self.switchboard.apply(command, now)
+        for link in self._links.values():
+            link.at.is_closed = True
+            self.switchboard.drop_link(link)

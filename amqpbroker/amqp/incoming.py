@@ -1,0 +1,109 @@
+"""A link on which a producer sends to us: its messages become Publish, the answers go back by number.
+
+Must not know queues: where a message goes and whether it is kept is the engine's to say.
+"""
+
+from typing import TYPE_CHECKING
+
+from amqpbroker.amqp.conditions import CODE_OF, tag_info
+from amqpbroker.amqp.performatives import SETTLE_SECOND
+from amqpbroker.amqp.terminus import producer_reply, refused_reply
+from amqpbroker.base.errors import MESSAGE_SIZE_EXCEEDED, Refusal
+from amqpbroker.base.ids import Millis, Number
+from amqpbroker.base.sections import scan_run
+from amqpbroker.engine.commands import Publish, Unpublished
+from amqpbroker.engine.effects import (
+    AttachRefused,
+    Dispose,
+    Effect,
+    ForceDetach,
+    Grant,
+    ProducerAttached,
+)
+
+if TYPE_CHECKING:
+    from amqpbroker.amqp.attachment import Attachment
+    from amqpbroker.amqp.connection import Connection
+
+
+class IncomingLink:
+    """One producer's link, from its attach until both sides have detached."""
+
+    __slots__ = ("_is_anonymous", "_second", "at", "connection", "unstored_bytes")
+    incoming = True
+
+    def __init__(self, connection: "Connection", at: "Attachment") -> None:
+        self.connection = connection
+        self.at = at
+        self._second = at.attach.rcv_settle_mode == SETTLE_SECOND
+        self._is_anonymous = False  # Messages are routed one by one: failures name their delivery.
+        self.unstored_bytes = 0  # Received and not yet answered.
+
+    @property
+    def name(self) -> str:
+        """The link's name, as its peer chose it."""
+        return self.at.attach.name
+
+    # --- what arrives
+
+    def messages(self, first: int, payloads: list[bytes], now: Millis, *, settled: bool) -> None:
+        """A run of complete messages."""
+        size = sum(map(len, payloads))
+        self.unstored_bytes += size
+        self.connection.unstored_bytes += size
+        self.connection.switchboard.apply(
+            Publish(self.at.link, Number(first), payloads, scan_run(payloads), settled=settled), now
+        )
+
+    def aborted(self, count: int, now: Millis) -> None:
+        """Deliveries that the producer took back; their credit returns (B4.13)."""
+        self.connection.switchboard.apply(Unpublished(self.at.link, count), now)
+
+    def oversize(self, now: Millis) -> None:
+        """The delivery in progress is larger than the listener allows (B4.15)."""
+        limit = self.connection.settings.max_message_size
+        self.connection.fault_link(
+            self, Refusal(MESSAGE_SIZE_EXCEEDED, f"a message exceeds {limit} bytes"), now
+        )
+
+    # --- what the engine wants done
+
+    def carry_out(self, effect: Effect) -> None:
+        """Do what the engine says about this link."""
+        if isinstance(effect, Dispose):
+            self._dispose(effect)
+        elif isinstance(effect, Grant):
+            self._grant(effect.credit)
+        elif isinstance(effect, ProducerAttached):
+            self._is_anonymous = effect.address is None
+            limit = self.connection.settings.max_message_size
+            self.connection.answer_attach(self, producer_reply(self.at.attach, effect.address, limit))
+        elif isinstance(effect, AttachRefused):
+            self.connection.refuse_attach(self, refused_reply(self.at.attach), effect.refusal)
+        elif isinstance(effect, ForceDetach):
+            info = None
+            if effect.number is not None and not self.at.is_closed:
+                info = tag_info(self.connection.driver.tag(self.at.slot, effect.number))
+            self.connection.force_detach(self, effect.refusal, info)
+
+    def _grant(self, credit: int) -> None:
+        if not self.at.is_closed:
+            self.connection.grant(self, credit)
+
+    def _dispose(self, effect: Dispose) -> None:
+        self.unstored_bytes -= effect.size
+        self.connection.unstored_bytes -= effect.size
+        if self.at.is_closed:
+            return
+        condition = None
+        refusal = effect.outcome.refusal
+        if refusal is not None:
+            info = None
+            if self._is_anonymous and effect.count == 1:
+                info = tag_info(self.connection.driver.tag(self.at.slot, effect.first))
+            condition = self.connection.condition(refusal, info)
+        code = CODE_OF[effect.outcome.kind]
+        self.connection.driver.dispose(
+            self.at.slot, effect.first, effect.count, code, not self._second, condition
+        )
+        self.connection.touch()
