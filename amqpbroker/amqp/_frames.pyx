@@ -86,14 +86,18 @@ cdef class _Link:
 
 
 cdef class _Channel:
-    cdef long long window
+    cdef long long window, low_mark
     cdef dict links
     cdef bint swallowing
     cdef PyObject* low[LOW]  # Of `links`, which owns them; NULL: not attached.
 
     def __cinit__(self, long long window):
-        self.window = window
+        self.reset(window)
         self.links = {}
+
+    cdef void reset(self, long long window):
+        self.window = window
+        self.low_mark = (3 * window - 1) // 4
 
     cdef inline _Link link_of(self, uint32_t handle):
         if handle < LOW:
@@ -108,6 +112,7 @@ cdef class CompiledWalker:
     cdef Py_ssize_t at, need
     cdef unsigned long long max_frame_size
     cdef bint dead
+    cdef list low_channels
     cdef object item
     cdef PyObject* low[LOW]  # Of `channels`, which owns them; NULL: not begun.
 
@@ -118,6 +123,7 @@ cdef class CompiledWalker:
         self.partial = bytearray()
         self.at = self.need = 0
         self.dead = False
+        self.low_channels = []
 
     def feed(self, bytes data not None):
         if self.dead:
@@ -183,12 +189,20 @@ cdef class CompiledWalker:
         del self.channels[channel]
         if 0 <= channel < LOW:
             self.low[<Py_ssize_t>channel] = NULL
+        if channel in self.low_channels:
+            self.low_channels.remove(channel)
 
     def window(self, channel):
         return (<_Channel?>self.channels[channel]).window
 
     def reset_window(self, channel, long long window):
-        (<_Channel?>self.channels[channel]).window = window
+        (<_Channel?>self.channels[channel]).reset(window)
+
+    def take_low(self):
+        cdef list low = self.low_channels
+        if low:
+            self.low_channels = []
+        return low
 
     def swallow(self, channel):
         (<_Channel?>self.channels[channel]).swallowing = True
@@ -389,6 +403,8 @@ cdef class CompiledWalker:
                 link.delivery_id = delivery_id
             link.in_delivery = values[5].number and not values[9].number
         session.window -= 1
+        if session.window == session.low_mark:
+            self.low_channels.append(channel)
         return PASS
 
     cdef int disposition(

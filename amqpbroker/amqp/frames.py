@@ -126,7 +126,16 @@ class PureWalker:
     is a KeyError: the caller's table and this one are the same table.
     """
 
-    __slots__ = ("_at", "_channels", "_data", "_dead", "_max_frame_size", "_need", "_partial")
+    __slots__ = (
+        "_at",
+        "_channels",
+        "_data",
+        "_dead",
+        "_low",
+        "_max_frame_size",
+        "_need",
+        "_partial",
+    )
 
     def __init__(self, max_frame_size: int) -> None:
         self._max_frame_size = max_frame_size
@@ -136,6 +145,7 @@ class PureWalker:
         self._partial = bytearray()  # The start of one frame; _data is used up then.
         self._need = 0  # Bytes that _partial must have before it is looked at again.
         self._dead = False  # A CONNECTION_FAULT was told.
+        self._low: list[int] = []  # Channels whose window became low since the last take_low.
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the stream; at most one incomplete frame of them is kept."""
@@ -189,11 +199,13 @@ class PureWalker:
     def begin(self, channel: int, window: int) -> None:
         """Know `channel`, which was not known; it may bring `window` transfer frames."""
         assert channel not in self._channels, f"channel {channel} was begun before"
-        self._channels[channel] = _Channel(window)
+        self._channels[channel] = _Channel(window, self._low)
 
     def end(self, channel: int) -> None:
         """Forget `channel` and its handles."""
         del self._channels[channel]
+        if channel in self._low:
+            self._low.remove(channel)
 
     def window(self, channel: int) -> int:
         """How many more transfer frames `channel` may bring."""
@@ -201,7 +213,13 @@ class PureWalker:
 
     def reset_window(self, channel: int, window: int) -> None:
         """Let `channel` bring `window` transfer frames from now on."""
-        self._channels[channel].window = window
+        self._channels[channel].reset(window)
+
+    def take_low(self) -> list[int]:
+        """The channels whose window has fallen below three quarters since it was set, once each."""
+        low = self._low[:]
+        self._low.clear()
+        return low
 
     def swallow(self, channel: int) -> None:
         """Drop every frame on `channel` but End, and but Open and Close: they are not its own."""
@@ -316,12 +334,17 @@ class _Link:
 class _Channel:
     """What is known of one session."""
 
-    __slots__ = ("links", "swallowing", "window")
+    __slots__ = ("links", "low", "low_mark", "swallowing", "window")
 
-    def __init__(self, window: int) -> None:
-        self.window = window  # Transfer frames that it may bring.
+    def __init__(self, window: int, low: list[int]) -> None:
+        self.reset(window)
+        self.low = low  # The walker's: where a channel that becomes low is put.
         self.links: dict[int, _Link] = {}
         self.swallowing = False
+
+    def reset(self, window: int) -> None:
+        self.window = window  # Transfer frames that it may bring.
+        self.low_mark = (3 * window - 1) // 4  # The first below three quarters.
 
 
 # Calls cost more than branches, and the order of the checks is the point: they stay in one list.
@@ -373,6 +396,8 @@ def _transfer(  # noqa: C901
             link.delivery_id = delivery_id
         link.in_delivery = more is True and not aborted
     session.window -= 1
+    if session.window == session.low_mark:
+        session.low.append(channel)
     return _PASS
 
 
