@@ -234,16 +234,22 @@ def _form(code: int) -> int:
 
 _FORMS: Final = tuple(_form(code) for code in range(256))
 
-_shared: dict[object, Facts] = {b"": Facts()}
+_shared: dict[object, Facts] = {}
 """By header bytes, or by (header bytes, start, end) of the message-annotations."""
+
+_headers: dict[bytes, tuple[bool, int, int, int]] = {}
+"""What `_read_header` found, by the bytes of the section."""
+
+_SHORTEST_HEADER = 6  # Descriptor, format code, size, count; below it there is nothing to look up.
 
 
 def _scan(payload: Payload) -> Facts:
     size = len(payload)
     if not size:
         raise _Fault("a message of no bytes")
-    offset = header_end = start = end = expiry = 0
-    rank_before = code_before = 0
+    offset = header_end = start = end = _known_header(payload) if size > _SHORTEST_HEADER else 0
+    expiry = 0
+    rank_before, code_before = (1, HEADER) if header_end else (0, 0)
     while offset < size:
         if payload[offset] == 0 and payload[offset + 1] == 0x53:
             code = payload[offset + 2]
@@ -251,52 +257,66 @@ def _scan(payload: Payload) -> Facts:
         else:
             code, at = _descriptor(payload, offset)
         if code not in _SECTIONS:
-            raise _Fault(f"{code:#x} describes no section of a message")
+            raise _Fault("no section of a message has this descriptor")
         rank, forms = _SECTIONS[code]
         if rank <= rank_before and (rank != 6 or code != code_before or code == AMQP_VALUE):
             raise _Fault(f"section {code:#x} after section {code_before:#x}")
-        if forms is not None and payload[at] not in forms:
-            raise _Fault(f"section {code:#x} with a value of format code {payload[at]:#x}")
+        form = payload[at]
+        if forms is not None and form not in forms:
+            raise _Fault(f"section {code:#x} with a value of format code {form:#x}")
+        begun = offset
         if rank == 6:
-            begun, offset = offset, _end(payload, at, 0)
+            offset = at + 2 + payload[at + 1] if form == 0xA0 else _end(payload, at, 0)
         elif code == PROPERTIES:
-            begun = offset
             offset, expiry = _properties(payload, at)
         else:
-            begun, offset = offset, _end_inside(payload, at, 0)
+            offset = _end_inside(payload, at, 0)
         if offset > size:
             raise _Fault(_CUT_OFF)
         if rank < 4:
+            end = offset
             if code == HEADER:
-                header_end = start = end = offset
+                header_end = start = offset
             else:  # Delivery-annotations are nobody's: the part that counts starts behind them.
                 start = begun if code == MESSAGE_ANNOTATIONS else offset
-                end = offset
         rank_before, code_before = rank, code
     return _facts(bytes(payload[:header_end]), start, end, expiry)
+
+
+def _known_header(payload: Payload) -> int:
+    """Where the header ends if one of the same bytes was read before, else 0. It need not be walked again."""
+    if payload[3] != 0xC0:
+        return 0
+    end = 5 + payload[4]
+    return end if bytes(payload[:end]) in _headers else 0
 
 
 def _facts(header: bytes, start: int, end: int, expiry: int) -> Facts:
     """Shared facts, or ones of its own for a message with an absolute expiry time."""
     key: object = header if end == len(header) else (header, start, end)
     facts = None if expiry else _shared.get(key)
-    if facts is None:
-        durable, priority, ttl, count = _read_header(header)
-        facts = Facts(
-            durable=durable,
-            priority=priority,
-            ttl=ttl,
-            absolute_expiry=expiry,
-            plain=not ttl and not count and start == len(header),
-            header_end=len(header),
-            annotations_start=start,
-            annotations_end=end,
-            bare=end,
-        )
-        if not expiry:
-            if len(_shared) >= SHARED_MAX:
-                _shared.clear()
-            _shared[key] = facts
+    if facts is not None:
+        return facts
+    known = _headers.get(header)
+    if known is None:
+        known = _headers[header] = _read_header(header)
+    durable, priority, ttl, count = known
+    facts = Facts(
+        durable=durable,
+        priority=priority,
+        ttl=ttl,
+        absolute_expiry=expiry,
+        plain=not ttl and not count and start == len(header),
+        header_end=len(header),
+        annotations_start=start,
+        annotations_end=end,
+        bare=end,
+    )
+    if not expiry:
+        _shared[key] = facts
+    if len(_shared) > SHARED_MAX or len(_headers) > SHARED_MAX:
+        _shared.clear()
+        _headers.clear()
     return facts
 
 
