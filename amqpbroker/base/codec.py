@@ -4,7 +4,7 @@ Reading accepts every encoding of the specification and keeps the type: a uint c
 `Symbol`, an array with its element constructor, a described value as `Described`. Writing takes the shortest encoding
 of the same type, so that a value which was read and is written again means the same to every peer, if not always in
 the same bytes. Types with a natural Python one come back as that: null, boolean, string (str), binary (bytes),
-double (float), list, map (dict), uuid (uuid.UUID).
+double (float), list, map (dict).
 
 Whoever sends bytes here may be hostile. Reading costs time and memory linear in the bytes it is given, whatever sizes
 and counts they claim, and ends in a value or in `DecodeError`, in nothing else. The reasons:
@@ -19,7 +19,6 @@ and counts they claim, and ends in a value or in `DecodeError`, in nothing else.
 import struct
 from collections.abc import Callable
 from typing import Final
-from uuid import UUID
 
 DEPTH_MAX = 32
 """Levels of list, map, array or described value inside each other. Real messages have three or four; Python's own
@@ -130,6 +129,20 @@ class Decimal128(bytes):
     """Sixteen bytes of IEEE 754 decimal, never looked into."""
 
     __slots__ = ()
+
+
+class UUID(bytes):
+    """Sixteen bytes; the text is the usual form with hyphens.
+
+    Not the standard library's class: its hash is the number modulo 2^61 - 1, so that a map with chosen keys in one
+    frame would keep the process busy for seconds.
+    """
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        digits = self.hex()
+        return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 Binary = bytes
@@ -290,8 +303,6 @@ def _small(make: Callable[[int], object]) -> _Reader:
 def _raw(make: Callable[[bytes], object], width: int) -> _Reader:
     def read(data: bytes, offset: int, _depth: int) -> tuple[object, int]:
         end = offset + width
-        if end > len(data):  # UUID(bytes=...) has its own opinion of short input.
-            raise DecodeError("the value is cut off")
         return make(data[offset:end]), end
 
     return read
@@ -402,10 +413,25 @@ def _read_map(data: bytes, first: int, end: int, count: int, depth: int) -> obje
 
 
 _KEYS: Final = frozenset(
-    {str, Symbol, Char, bytes, bool, UByte, UShort, UInt, ULong, Byte, Short, Int, Long, Timestamp}
+    {
+        str,
+        Symbol,
+        Char,
+        bytes,
+        UUID,
+        bool,
+        UByte,
+        UShort,
+        UInt,
+        ULong,
+        Byte,
+        Short,
+        Int,
+        Long,
+        Timestamp,
+    }
 )
-"""Lists, maps, arrays and described values cannot be hashed; a uuid's hash is its number modulo 2^61 - 1, so that one
-frame of chosen ones keeps the process busy for seconds. None of the maps that the broker reads may have such keys."""
+"""What can be hashed, and by a hash that nobody can aim. The maps that the broker reads have symbols or numbers."""
 
 
 def _read_array(data: bytes, first: int, end: int, count: int, depth: int) -> object:
@@ -450,10 +476,6 @@ def _unknown(code: int) -> _Reader:
     return read
 
 
-def _uuid(data: bytes) -> UUID:
-    return UUID(bytes=data)
-
-
 _string8, _string32 = _variable(_string)
 _symbol8, _symbol32 = _variable(_symbol)
 _binary8, _binary32 = _variable(_binary)
@@ -489,7 +511,7 @@ _BY_CODE: Final[dict[int, _Reader]] = {
     0x83: _number(Timestamp, _int64, 8),
     0x84: _raw(Decimal64, 8),
     0x94: _raw(Decimal128, 16),
-    0x98: _raw(_uuid, 16),
+    0x98: _raw(UUID, 16),
     0xA0: _binary8,
     0xA1: _string8,
     0xA3: _symbol8,
@@ -641,10 +663,6 @@ def _write_map(value: dict[object, object]) -> bytes:
     return encode_map([encode(part) for pair in value.items() for part in pair])
 
 
-def _write_uuid(value: UUID) -> bytes:
-    return b"\x98" + value.bytes
-
-
 def _write_described(value: Described) -> bytes:
     return b"\x00" + encode(value.descriptor) + encode(value.value)
 
@@ -696,7 +714,7 @@ def _write_octet_boolean(value: bool) -> bytes:  # noqa: FBT001  # The value, no
 def _prefix(code: int) -> Callable[[bytes], bytes]:
     def write(value: bytes) -> bytes:
         if len(value) != FIXED_WIDTHS[code >> 4]:
-            raise ValueError(f"a decimal of {len(value)} bytes")
+            raise ValueError(f"{len(value)} bytes do not fit format code {code:#04x}")
         return bytes((code,)) + value
 
     return write
@@ -723,7 +741,7 @@ _ELEMENTS: Final[dict[int, Callable[..., bytes]]] = {
     0x83: _fixed(0x83, _pack_signed64),
     0x84: _prefix(0x84),
     0x94: _prefix(0x94),
-    0x98: _write_uuid,
+    0x98: _prefix(0x98),
 }
 """Writers by exact format code, for the elements of an array."""
 
@@ -750,7 +768,7 @@ _WRITERS: Final[dict[type, Callable[..., bytes]]] = {
     Decimal32: _ELEMENTS[0x74],
     Decimal64: _ELEMENTS[0x84],
     Decimal128: _ELEMENTS[0x94],
-    UUID: _write_uuid,
+    UUID: _ELEMENTS[0x98],
     list: _write_list,
     dict: _write_map,
     Described: _write_described,
