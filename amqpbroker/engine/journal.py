@@ -1,0 +1,23 @@
+"""The records of the open batch: what the store is told when the turn ends. Never cut within a turn."""
+
+from amqpbroker.base.ids import BatchNumber
+from amqpbroker.engine.records import Batch, Record
+
+
+class Journal:
+    """Written by every queue; closed once a turn."""
+
+    __slots__ = ("newest", "records")
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.newest = BatchNumber(0)  # The batch handed over last.
+
+    def close(self) -> Batch | None:
+        """The open batch; None when nothing was written. A new one is open afterwards."""
+        if not self.records:
+            return None
+        self.newest = BatchNumber(self.newest + 1)
+        batch = Batch(self.newest, self.records)
+        self.records = []
+        return batch
