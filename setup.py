@@ -1,7 +1,7 @@
 """Builds the compiled twins; whatever fails, the pure modules beside them do the same work more slowly.
 
 A twin is `_name.pyx` beside `name.py`. With AMQPBROKER_REQUIRE_COMPILED=1 (CI sets it) a twin that does not build
-is an error instead, so that a mistake in one is not taken for a machine without a compiler. With AMQPBROKER_PURE=1
+is an error instead, so that a mistake in one is not taken for a machine without a compiler. With AMQPBROKER_PURE_PYTHON=1
 none is built.
 """
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-PURE = os.environ.get("AMQPBROKER_PURE") == "1"
+PURE = os.environ.get("AMQPBROKER_PURE_PYTHON") == "1"
 REQUIRED = os.environ.get("AMQPBROKER_REQUIRE_COMPILED") == "1" and not PURE
 
 

@@ -23,6 +23,8 @@ EXIT_CONFIG = 2  # argparse's own for wrong use, too.
 
 TWINS = {"driver": "amqp/_driver", "frames": "amqp/_frames", "sections": "base/_sections"}
 
+PURE_WANTED = os.environ.get("AMQPBROKER_PURE_PYTHON") == "1"  # noqa: TID251  As each twin's own module asks.
+
 # importlib.metadata would know, but costs 47 ms of a 60 ms budget, and pathlib another 15 ms.
 PROTON_INFO = re.compile(r"python_qpid_proton-(.+)\.dist-info")
 
@@ -78,6 +80,9 @@ def serve(files: Sequence[str]) -> int:
     from amqpbroker.runtime import loop
 
     log.set_up(settings.logging)
+    pure = [name for name, stem in TWINS.items() if twin_kind(stem) == "pure"]
+    if pure and not PURE_WANTED:
+        log.log_note("driver_pure", {"pure": ",".join(pure)})
     return loop.serve(settings)
 
 
@@ -115,10 +120,10 @@ def version_text() -> str:
 
 
 def twin_kind(stem: str) -> str:
-    """Whether the twin at `stem` was built for this Python."""
+    """Whether the twin at `stem` was built for this Python, and is wanted."""
     base = os.path.join(os.path.dirname(__file__), stem)  # noqa: PTH118, PTH120  See PROTON_INFO.
     built = any(os.path.exists(base + suffix) for suffix in EXTENSION_SUFFIXES)  # noqa: PTH110
-    return "compiled" if built else "pure"
+    return "compiled" if built and not PURE_WANTED else "pure"
 
 
 def proton_version() -> str:

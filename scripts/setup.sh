@@ -102,7 +102,7 @@ if [ "${fresh:-}" = yes ]; then
     printf '%s\n' "$locked" >.venv/.locked
 fi
 # compat: a plain path entry. The default for this layout is an import hook that costs 26 ms at each start.
-AMQPBROKER_PURE=1 run .venv/setup.log .venv/bin/python -m pip install --no-build-isolation --no-deps \
+AMQPBROKER_PURE_PYTHON=1 run .venv/setup.log .venv/bin/python -m pip install --no-build-isolation --no-deps \
     --config-settings editable_mode=compat -e .
 
 if ! wait "$twins"; then

@@ -140,6 +140,9 @@ def parse(data: bytes, file: str, environment: Mapping[str, str], problems: list
     except yaml.MarkedYAMLError as error:
         problems.append(_syntax_problem(error, file))
         return nothing
+    except (ValueError, OverflowError) as error:  # PyYAML: "\Uffffffff", %YAML with 5,000 digits.
+        problems.append(Problem(Place(file), (), f"not YAML: {error}"))
+        return nothing
     if node is None:
         return nothing  # Empty, or comments only: every setting is its default.
     item = _Reader(file, environment, problems).read(node, ())

@@ -66,9 +66,9 @@ def load_files(
     try:
         file_model = File.model_validate(plain(merged))
     except ValidationError as error:
-        told = {problem.path for problem in problems}
+        told = {problem.place for problem in problems}  # One complaint about a value is enough.
         located = (_located(detail, merged) for detail in error.errors(include_url=False))
-        problems += [problem for problem in located if problem.path not in told]
+        problems += [problem for problem in located if problem.place not in told]
         raise ConfigError(problems) from None
     if problems:
         raise ConfigError(problems)

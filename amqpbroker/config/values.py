@@ -125,11 +125,13 @@ def flag(value: object) -> bool:
 
 
 def word(value: object) -> str:
-    """Text that is not empty."""
+    """Text that is not empty, and can be shown: a name with a line break in it is an attack or a mistake."""
     if not isinstance(value, str):
         raise wrong(f"must be text, is {shown(value)}; in quotes it is")
     if not value:
         raise wrong("must not be empty")
+    if not value.isprintable():
+        raise wrong("must not hold control characters")
     return value
 
 

@@ -21,20 +21,40 @@ EVENTS: dict[str, tuple[int, str]] = {
     "broker_started": (INFO, "ready: every listener is open"),
     "broker_stopping": (INFO, "asked to stop: listeners are closed, output is drained"),
     "broker_stopped": (INFO, "stopped in order"),
-    "broker_broken": (ERROR, "the engine's state cannot be trusted: stopping with code 70; please report the stack"),
+    "broker_broken": (
+        ERROR,
+        "the engine's state cannot be trusted: stopping with code 70; please report the stack",
+    ),
     "config_loaded": (INFO, "settings were read from a file"),
-    "config_value": (WARNING, "a setting is allowed but hardly meant; the text says what to change"),
-    "driver_pure": (WARNING, "a compiled twin is missing: slower; build it with `make setup`, which needs a C compiler"),
+    "config_value": (
+        WARNING,
+        "a setting is allowed but hardly meant; the text says what to change",
+    ),
+    "driver_pure": (
+        WARNING,
+        "a compiled twin is missing: slower; build it with `make setup`, which needs a C compiler",
+    ),
     # listeners
     "listener_up": (INFO, "connections are accepted here"),
     "listener_down": (INFO, "no more connections are accepted here"),
-    "listener_full": (WARNING, "max_connections is reached: raise it, or find out who opens so many"),
-    "listener_failed": (WARNING, "a connection could not be accepted; out of descriptors: raise the limit (ulimit -n)"),
+    "listener_full": (
+        WARNING,
+        "max_connections is reached: raise it, or find out who opens so many",
+    ),
+    "listener_failed": (
+        WARNING,
+        "a connection could not be accepted; out of descriptors: raise the limit (ulimit -n)",
+    ),
     # connections
     "peer_opened": (INFO, "a connection is open"),
+    "peer_fault": (INFO, "a peer broke the rules on a session or link, which is ended for it; why"),
+    "peer_closing": (INFO, "we close a connection; why"),
     "peer_closed": (INFO, "a connection is gone; why, and what it did"),
     "peer_refused": (INFO, "a connection never got as far as Open; why"),
-    "peer_failed": (ERROR, "our mistake while serving a peer: its connection is closed; please report the stack"),
+    "peer_failed": (
+        ERROR,
+        "our mistake while serving a peer: its connection is closed; please report the stack",
+    ),
     "session_opened": (DEBUG, "a session is open"),
     "session_closed": (DEBUG, "a session has ended"),
     "link_attached": (DEBUG, "a producer or a consumer is there"),
@@ -47,7 +67,10 @@ EVENTS: dict[str, tuple[int, str]] = {
     "queue_created": (INFO, "a queue exists"),
     "queue_deleted": (INFO, "a queue is gone"),
     # the store
-    "store_failed": (ERROR, "nothing is accepted as durable any more: check the disk, then restart"),
+    "store_failed": (
+        ERROR,
+        "nothing is accepted as durable any more: check the disk, then restart",
+    ),
 }
 
 PLAIN = re.compile(r"[^\s\"\\=\x00-\x1f\x7f]+")  # What a text value may be without quotes.
@@ -75,7 +98,9 @@ def set_up(settings: LogSettings, stream: TextIO | None = None) -> None:
     _log.setLevel(LEVELS[settings.level])
 
 
-def log_note(event: str, fields: Mapping[str, object], *, failure: BaseException | None = None) -> None:
+def log_note(
+    event: str, fields: Mapping[str, object], *, failure: BaseException | None = None
+) -> None:
     """Say that `event` of EVENTS happened, at the level given there; with `failure`, its stack too."""
     level = EVENTS.get(event, (INFO, ""))[0]
     if _log.isEnabledFor(level):
