@@ -414,8 +414,7 @@ class Connection:
         self.driver.free_session(session.slot)
 
     def _on_close(self, _close: Close, _channel: int, frame: bytes, now: Millis) -> None:
-        if not self._push(frame, now):
-            return
+        self.driver.push(frame)  # Proton takes nothing after it, and says so.
         self.driver.close_connection(None)
         self._pump()
         self.peer.finish("closed", now, clean=True)

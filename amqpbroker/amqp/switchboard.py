@@ -6,6 +6,7 @@ connections, sessions and links, and the deadlines of the peers.
 
 import secrets
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from amqpbroker.amqp.incoming import IncomingLink
 from amqpbroker.amqp.outgoing import OutgoingLink
@@ -20,16 +21,14 @@ from amqpbroker.engine.effects import Append, Effect, Note
 from amqpbroker.engine.records import Batch
 
 
-class Store:
-    """What the switchboard asks of a store; store/memory.py and others have this shape."""
+class Store(Protocol):
+    """What the switchboard asks of a store; amqp and store do not import each other."""
 
     def submit(self, batch: Batch) -> None:
         """Keep the batch, after all earlier ones; return at once."""
-        raise NotImplementedError
 
     def take_stored(self) -> BatchNumber | None:
         """The newest batch that is kept now, if it moved since the last call."""
-        raise NotImplementedError
 
 
 class EngineBroken(Exception):  # noqa: N818  # A state, as StoreFailed.
@@ -88,19 +87,16 @@ class Switchboard:
 
     def end_turn(self, now: Millis) -> None:
         """What is due, what was stored, dispatch, the batch, then every dirty peer's output."""
-        self._take_stored(now)
         for connection in self._deadlines.due(now):
             peer = self._peers.get(connection)
             if peer is not None:
                 peer.tick(now)
                 self.arm(peer)
-        try:
-            self._broker.tick(now)
-            self._broker.dispatch(now)
-            self._broker.close_batch()
-        except Exception as error:
-            raise EngineBroken("turn") from error
-        self._carry_out()
+        self._run_engine(now)
+        while (stored := self._store.take_stored()) is not None:
+            # A store in memory has answered within the turn; what waited goes out with it.
+            self.apply(Stored(stored), now)
+            self._run_engine(now)
         for peer in list(self._dirty):
             peer.flush(now)
 
@@ -169,12 +165,16 @@ class Switchboard:
         """Effects for it are void from now on."""
         self._links.pop(link.at.link, None)
 
-    # --- effects
+    # --- the engine
 
-    def _take_stored(self, now: Millis) -> None:
-        stored = self._store.take_stored()
-        if stored is not None:
-            self.apply(Stored(stored), now)
+    def _run_engine(self, now: Millis) -> None:
+        try:
+            self._broker.tick(now)
+            self._broker.dispatch(now)
+            self._broker.close_batch()
+        except Exception as error:
+            raise EngineBroken("turn") from error
+        self._carry_out()
 
     def _carry_out(self) -> None:
         for effect in self._broker.take_effects():
