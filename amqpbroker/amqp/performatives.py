@@ -416,9 +416,8 @@ def _build(cls: type[Performative], values: object) -> Performative:
             continue
         expected, convert, _ = _KINDS[kind]
         if expected is not None and type(value) is not expected:
-            raise DecodeError(
-                f"{cls.NAME}: {name} is a {kind}, not a {type(value).__name__.lower()}"
-            )
+            was = type(value).__name__.lower()
+            raise DecodeError(f"{cls.NAME}: {name} must be of type {kind}, not {was}")
         if convert is not None:
             try:
                 value = convert(value)
