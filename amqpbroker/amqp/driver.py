@@ -1,7 +1,7 @@
 """One connection's Proton objects, worked in batches: bytes in, flat records out, runs of messages and outcomes in.
 
 The only file that touches `cproton_ffi.lib`. What is done per message or per frame (push, pump, take, dispose,
-send_run) is a *data path*, and there are two of it: `PureDataPath` here, the reference, and its compiled twin in
+send_run) is the *data path*, and there are two of it: in `PureDriver`, the reference, and its compiled twin in
 `_driver.pyx`, which is handed Proton's own functions as addresses. `Control`, the rest, is shared. Must not know
 queues, names of nodes or settings.
 
@@ -13,8 +13,9 @@ that address yet. Deliveries have no reference of ours: Proton keeps each until 
 it exactly until we do that. A settled one is pooled and used again, hence no pointer to it is kept anywhere.
 """
 
+import os
 import threading
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from cproton_ffi import ffi, lib
 
@@ -60,7 +61,12 @@ class _Scratch(threading.local):
     """A buffer per thread: two brokers may run in one process, and cffi calls give the GIL away."""
 
     def __init__(self) -> None:
-        self.buffer = ffi.new("char[]", SCRATCH_BYTES)
+        self.size = SCRATCH_BYTES
+        self.buffer = ffi.new("char[]", self.size)
+
+    def grow(self) -> None:
+        self.size *= 2
+        self.buffer = ffi.new("char[]", self.size)
 
 
 _scratch = _Scratch()
@@ -298,7 +304,11 @@ class Control:
         record.drop_partial()
 
     def free_link(self, link: int) -> None:
-        """Forget the link; Proton settles its deliveries. Frames already asked for still leave."""
+        """Forget the link; Proton settles its deliveries. Frames already asked for still leave.
+
+        To be called once the peer has detached: of a delivery freed half way Proton drops the rest without giving its
+        bytes back to the session's window.
+        """
         record = self._link(link)
         del self.links[link]
         del self.by_address[_address(record.handle)]
@@ -507,8 +517,8 @@ class _Records(list[Record]):
             self.append(record)
 
 
-class PureDataPath(Control):
-    """What is done per message or per frame, through cffi; the reference for the compiled twin."""
+class PureDriver(Control):
+    """The driver in Python alone: its data path, through cffi, is the reference for the compiled twin."""
 
     def _bind(self, transport: int, collector: int) -> None:
         pass  # Control's own pointers serve.
@@ -534,10 +544,13 @@ class PureDataPath(Control):
     def pump(self) -> bytes:
         """Everything that Proton has to say now, taken out."""
         self._check_alive()
-        transport, scratch, parts = self._transport, _scratch.buffer, []
-        while (size := lib.pn_transport_peek(transport, scratch, SCRATCH_BYTES)) > 0:
-            parts.append(bytes(ffi.buffer(scratch, size)))
+        transport, scratch, parts = self._transport, _scratch, []
+        while (size := lib.pn_transport_peek(transport, scratch.buffer, scratch.size)) > 0:
+            parts.append(bytes(ffi.buffer(scratch.buffer, size)))
             lib.pn_transport_pop(transport, size)
+            if size == scratch.size:
+                # Each pop moves what is left in Proton's buffer to its front: a small scratch would make that O(n^2).
+                scratch.grow()
         return b"".join(parts)
 
     def take(self) -> list[Record]:
@@ -686,9 +699,42 @@ def _read_away(handle: Pointer, delivery: Pointer) -> None:
         lib.pn_delivery_settle(delivery)  # And so advanced, which drops what is left to read.
 
 
-class PureDriver(PureDataPath):
-    """The driver in Python alone."""
+# What the twin calls, and the events that it must tell apart.
+FUNCTIONS = """
+    pn_collector_peek pn_collector_pop pn_event_type pn_event_context pn_delivery pn_delivery_abort
+    pn_delivery_aborted pn_delivery_link pn_delivery_local_state pn_delivery_partial pn_delivery_pending
+    pn_delivery_readable pn_delivery_remote_state pn_delivery_settle pn_delivery_settled pn_delivery_tag
+    pn_delivery_update pn_delivery_updated pn_link_advance pn_link_is_receiver pn_link_recv pn_link_send
+    pn_transport_capacity pn_transport_peek pn_transport_pop pn_transport_push
+"""
+EVENTS = "PN_DELIVERY PN_LINK_REMOTE_OPEN PN_SESSION_REMOTE_OPEN"
 
 
-Driver = PureDriver
-COMPILED = False
+def _compiled() -> type[PureDriver] | None:
+    """The driver with its data path in C; None when the twin is not built."""
+    try:
+        from amqpbroker.amqp import _driver
+    except ImportError:
+        return None
+    _driver.init(
+        {name: _address(ffi.addressof(lib, name)) for name in FUNCTIONS.split()},
+        {name: getattr(lib, name) for name in EVENTS.split()},
+    )
+
+    class CompiledDriver(_driver.DataPath, Control):
+        """The driver with its data path in C."""
+
+        def _new_link(self, slot: int, session: int, handle: Pointer, *, incoming: bool) -> Link:
+            return _driver.Link(slot, session, handle, _address(handle), incoming=incoming)
+
+    return cast("type[PureDriver]", CompiledDriver)  # One interface.
+
+
+CompiledDriver = _compiled()
+COMPILED: bool = (
+    CompiledDriver is not None and os.environ.get("AMQPBROKER_PURE_PYTHON") != "1"  # noqa: TID251 - it is asked at import
+)
+if TYPE_CHECKING:
+    Driver = PureDriver
+else:
+    Driver = CompiledDriver if COMPILED else PureDriver
