@@ -92,7 +92,7 @@ GOOD = {
     "array in annotations": section(S_MESSAGE, {Symbol("a"): codec.symbols(("b", "c"))}) + DATA,
     "array of nulls": raw(S_VALUE, "f0 00 00 00 05 80 00 00 00 40"),  # Carried as it is.
     "false count inside the body": raw(S_VALUE, "c0 02 09 40"),  # Carried as it is.
-    "properties in full": section(S_PROPERTIES, ["i", b"u", "t", "s", "r", 1, None, None, None, None, "g", UInt(1), "r"]),
+    "properties in full": section(S_PROPERTIES, ["i", b"u", "t", "s", "r", 1, None, None, None, None, "g", 1, "r"]),
     "proton": proton.Message(body={"a": 1}, id=5, address="q", durable=True, ttl=1.5, properties={"a": b"b"}).encode(),
 }  # fmt: skip
 
