@@ -531,13 +531,17 @@ def decode_sections(payload: bytes) -> dict[str, Any]:
 
 def decode_frame(source: bytes) -> Frame:
     """One whole frame, or one protocol header."""
-    if source[:4] == b"AMQP":
+    if source[:4] == b"AMQP" and len(source) == 8:
         names = ("protocol", "major", "minor", "revision")
         fields = Composite("header", **dict(zip(names, source[4:8], strict=True)))
         return Frame("header", 0, fields, b"", source)
+    if len(source) < 8:
+        raise Undecodable(f"no frame: {len(source)} bytes")
     size, doff, _, channel = struct.unpack_from(">IBBH", source)
-    if size != len(source):
-        raise Undecodable(f"a frame says {size} bytes and has {len(source)}")
+    if size != len(source) or not 8 <= 4 * doff <= size:
+        raise Undecodable(
+            f"a frame of {len(source)} bytes says {size}, with {doff} words of header"
+        )
     if 4 * doff == size:
         return Frame("empty", channel, Composite("empty"), b"", source)
     performative, end = decode(source, 4 * doff)
