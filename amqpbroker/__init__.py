@@ -15,6 +15,20 @@ The map, in reading order. Imports go downwards only (`make check` proves it):
 a message's way is `amqp/peer.py`, `engine/broker.py`, `engine/queue.py` and back.
 """
 
-__all__ = ["__version__"]
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from amqpbroker.runtime.thread import BrokerThread
+
+__all__ = ["BrokerThread", "__version__"]
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    """BrokerThread on first use: who imports the package for its version must not load the broker."""
+    if name == "BrokerThread":
+        from amqpbroker.runtime.thread import BrokerThread
+
+        return BrokerThread
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,9 +10,11 @@ else in the turn, ends the process with code 70, since its state may be half cha
 opened ends the start with code 1 and one line.
 """
 
+import resource
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from amqpbroker.amqp import switchboard as amqp
@@ -146,6 +148,7 @@ class Loop:
         log_note("broker_stopping", {"connections": len(self._wires.open)})
         self._close_listeners()
         self.switchboard.close_all(now)
+        self.wakeup.turn_again()
 
     def stop_now(self) -> None:
         """End after this turn, whatever is unsent."""
@@ -226,7 +229,7 @@ class Loop:
         return now
 
     def _has_ended(self, now: Millis) -> bool:
-        if self._stop_by is None or (self._wires.open and now < self._stop_by):
+        if self._stop_by is None or (self._wires.talking and now < self._stop_by):
             return False
         self._wires.abandon_all(now)
         self._end_turn(now)  # Leases go back, and what became of the peers is said.
@@ -279,7 +282,7 @@ def _note_exhausted(listener: Listener, error: OSError) -> None:
 def build(settings: ServeSettings) -> Loop:
     """A loop with everything in it and its listeners open; ListenError when one cannot be had."""
     loop = Loop(
-        lambda wakeup: amqp.Switchboard(Broker(settings.broker), MemoryStore(wakeup.turn_again)),
+        lambda _wakeup: amqp.Switchboard(Broker(settings.broker), MemoryStore()),
         SystemClock(),
         shutdown_grace_ms=settings.shutdown_grace_ms,
     )
@@ -295,6 +298,7 @@ def build(settings: ServeSettings) -> Loop:
 def serve(settings: ServeSettings) -> int:
     """Be a broker until SIGTERM or SIGINT; returns the process's exit code."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    _raise_descriptor_limit()
     try:
         loop = build(settings)
     except ListenError as error:
@@ -307,11 +311,19 @@ def serve_loop(loop: Loop) -> int:
     """Run a loop as a process of its own: signals, the collector, exit codes."""
     Garbage.freeze()
     loop.garbage = Garbage(loop.now)
-    log_note("broker_started", {"listeners": len(loop.listeners)})
     with Signals(loop.call, loop.stop, loop.stop_now):
+        log_note("broker_started", {"listeners": len(loop.listeners)})
         try:
             loop.run()
         except Exception as error:  # noqa: BLE001  The other of the two places: around the process.
             log_note("broker_broken", {"error": repr(error)}, failure=error)
             return EXIT_BROKEN
     return EXIT_OK
+
+
+def _raise_descriptor_limit() -> None:
+    """Have as many descriptors as the system lets us: the usual 1,024 are fewer than one listener may take."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(OSError, ValueError):  # macOS says "unlimited" and does not mean it.
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

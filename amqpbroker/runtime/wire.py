@@ -248,6 +248,7 @@ class Wire:
         if self._peer is not None:
             self._peer.owner = None
             self._peer = None
+            self._wires.talking -= 1
 
     def _broke(self, error: Exception, now: Millis) -> None:
         """The peer's code raised: let it say so and end; if it cannot, cut it off; if not even that, drop it."""
@@ -290,6 +291,7 @@ class Wires:
         self.broken = broken  # Told of each exception in a peer's own code.
         self.fatal = fatal  # The exception that is not the peer's own.
         self.open: set[Wire] = set()
+        self.talking = 0  # Wires whose peers have not finished, or have output left.
         self.paused: set[Wire] = set()  # Their peers wanted no input when last asked.
         self.ending: deque[Wire] = deque()  # By close_at, since all get the same time.
         self.written_most = 0  # Bytes of the wire that wrote most since the loop last set it to 0.
@@ -300,6 +302,7 @@ class Wires:
         peer.owner = wire
         listener.connections += 1
         self.open.add(wire)
+        self.talking += 1
         wire.resume()
         return wire
 

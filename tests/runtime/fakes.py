@@ -88,6 +88,7 @@ class EchoBoard:
         self.deadline: Millis | None = None
         self.turns = 0
         self.receives = 0
+        self.waits_for_answers = False  # After close_all, which nobody gives.
         self.on_turn: Callable[[Millis], None] = lambda _now: None
         self._dirty: deque[EchoPeer] = deque()
 
@@ -118,4 +119,4 @@ class EchoBoard:
     def close_all(self, now: Millis) -> None:
         for peer in self.peers:
             peer.say(b"forced")
-            peer.is_finished = True
+            peer.is_finished = not self.waits_for_answers

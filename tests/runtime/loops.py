@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 from amqpbroker.runtime.clock import Clock, SystemClock
 from amqpbroker.runtime.container import BrokerContainer
@@ -17,7 +18,9 @@ PATIENCE_S = 10.0  # A test that waits longer than this for anything has failed.
 
 
 class Echo:
-    """A loop of echoing peers and its board."""
+    """A loop of echoing peers and its board; closed with its clients when the test ends (conftest.py)."""
+
+    made: ClassVar[list["Echo"]] = []
 
     def __init__(
         self,
@@ -29,6 +32,7 @@ class Echo:
         grace_ms: int = 1_000,
     ) -> None:
         boards: list[EchoBoard] = []
+        self.clients: list[socket.socket] = []
 
         def make(wakeup: object) -> EchoBoard:
             boards.append(EchoBoard(wakeup))  # type: ignore[arg-type]
@@ -38,20 +42,26 @@ class Echo:
             make, clock or SystemClock(), shutdown_grace_ms=grace_ms, container=container
         )
         self.board = boards[0]
-        try:
-            self.listener: Listener = self.loop.listen(
-                ListenerSettings(name="test", bind=bind, peer=PEER, max_connections=max_connections)
-            )
-        except BaseException:
-            self.loop.close()
-            raise
+        self.made.append(self)
+        self.listener: Listener = self.loop.listen(
+            ListenerSettings(name="test", bind=bind, peer=PEER, max_connections=max_connections)
+        )
+
+    def close(self) -> None:
+        """Give every socket back."""
+        self.loop.close()
+        for client in self.clients:
+            client.close()
 
     def client(self, host: str = "127.0.0.1") -> socket.socket:
         """A connected client, which gives up after PATIENCE_S."""
-        return socket.create_connection((host, self.listener.port), PATIENCE_S)
+        made = socket.create_connection((host, self.listener.port), PATIENCE_S)
+        self.clients.append(made)
+        return made
 
     def unix_client(self, path: Path) -> socket.socket:
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.clients.append(made)
         made.settimeout(PATIENCE_S)
         made.connect(str(path))
         return made
