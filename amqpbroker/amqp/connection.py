@@ -306,7 +306,7 @@ class Connection:
         self.driver.open_session(session.slot, self.settings.incoming_window_bytes)
         chunk = self.driver.pump()
         session.local_channel = tap.local_channel(chunk, BEGIN)
-        self.peer.outbox.append(chunk)
+        self.peer.outbox.append(tap.with_begin(chunk, self.settings.handle_max))
         opened = commands.OpenSession(
             self.peer.connection, session.id, session.frames_left, self.slice_size
         )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from amqpbroker.amqp.performatives import (
     ATTACH,
+    BEGIN,
     FLOW,
     OPEN,
     Attach,
@@ -146,6 +147,18 @@ def local_channel(chunk: bytes, code: int) -> int:
 def with_open(chunk: bytes, opening: Open) -> bytes:
     """The chunk with our Open in the place of Proton's."""
     return _replaced(chunk, OPEN, lambda _channel, _body: encode_performative(opening))
+
+
+def with_begin(chunk: bytes, handle_max: int) -> bytes:
+    """The chunk with our handle-max in Proton's Begin; Proton has no word for it (B3.2)."""
+
+    def rewritten(_channel: int, body: bytes) -> bytes:
+        begin, _ = decode_performative(body)
+        assert isinstance(begin, Begin)
+        begin.handle_max = handle_max
+        return encode_performative(begin)
+
+    return _replaced(chunk, BEGIN, rewritten)
 
 
 def with_attach(chunk: bytes, attach: Attach) -> bytes:
