@@ -121,8 +121,8 @@ def _composite(code: int, name: str) -> Callable[[type[_Composite]], type[_Compo
 _CLASSES: Final[dict[object, type[Performative]]] = {}
 """By descriptor: a ULong is found by its number, a Symbol by its text."""
 
-Fields = dict[object, object]
-"""A map with symbol keys [1.5, fields]."""
+Fields = dict[Any, Any]
+"""A map with symbol keys [1.5, fields]. Any, since a dict of object takes no dict of Symbol."""
 
 
 # --- termini, outcomes, errors: parts of a performative ---------------------------------------------------------------
