@@ -1,8 +1,8 @@
 """Builds the compiled twins; whatever fails, the pure modules beside them do the same work more slowly.
 
 A twin is `_name.pyx` beside `name.py`. With AMQPBROKER_REQUIRE_COMPILED=1 (CI sets it) a twin that does not build
-is an error instead, so that a mistake in one is not taken for a machine without a compiler. With AMQPBROKER_PURE_PYTHON=1
-none is built.
+is an error instead, so that a mistake in one is not taken for a machine without a compiler. None is built with
+AMQPBROKER_PURE_PYTHON=1.
 """
 
 import os
@@ -27,13 +27,14 @@ def twins() -> list[Extension]:
     made: list[Extension] = []
     for source in sorted(Path("amqpbroker").rglob("_*.pyx")):
         name = ".".join(source.with_suffix("").parts)
-        extension = Extension(name, [str(source)], optional=not REQUIRED)
         try:
-            made += cythonize([extension], language_level=3)
+            made += cythonize([Extension(name, [str(source)])], language_level=3)
         except CompileError:
             if REQUIRED:
                 raise
             print(f"{source}: not compiled; the pure module stays", file=sys.stderr)
+    for extension in made:
+        extension.optional = not REQUIRED  # Only here: cythonize makes new extensions without it.
     return made
 
 

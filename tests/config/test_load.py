@@ -154,7 +154,8 @@ def test_the_models_defaults_are_the_settings_defaults() -> None:
     assert listener.idle_timeout == peer.idle_timeout_ms
     assert listener.incoming_window == peer.incoming_window_bytes
     assert listener.max_message_size == peer.max_message_size
-    assert ListenerSection.model_validate({"name": "a", "bind": "*:1", "sasl": list(MECHANISMS)})
+    stated = ListenerSection.model_validate({"name": "a", "bind": "*:1", "sasl": list(MECHANISMS)})
+    assert stated.sasl == listener.sasl
 
 
 def test_all_problems_are_told_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ from amqpbroker.config.values import (
 
 
 def read(kind: object, value: object) -> object:
-    return TypeAdapter(kind).validate_python(value)
+    adapter: TypeAdapter[object] = TypeAdapter(kind)  # type: ignore[arg-type]
+    return adapter.validate_python(value)
 
 
 def complaint(kind: object, value: object) -> str:
