@@ -46,6 +46,9 @@ by a hundred and fifty; at 0.1 ms the switching itself begins to cost (PROTON_FA
 REFUSALS_MAX = 100
 """Connections beyond a listener's limit that are told so at the same time; more are closed without a word."""
 
+STOOD_MS = 10
+"""Waited in vain without the clock moving before it counts as frozen; one wait of 1 ms may end within it."""
+
 FROZEN_MS = 100
 """The wait while the clock stands still (its wall was set back): deadlines do not come nearer, and waiting for
 the rest of one again and again would spin."""
@@ -104,7 +107,8 @@ class Loop:
         self._grace_ms = shutdown_grace_ms
         self._wires = Wires(self.container.poller, _note_broken, amqp.EngineBroken)
         self._now = clock.now()
-        self._is_frozen = False
+        self._stood_ms = 0.0  # Waited in vain since the clock last moved.
+        self._afterwards: list[Callable[[], None]] = []
         self._stop_by: Millis | None = None  # While stopping: when what is left is cut off.
         self._is_stopped = False
         self.container.drive(self.turn)
@@ -136,8 +140,15 @@ class Loop:
             self.close()
 
     def call(self, call: Callable[[], None]) -> None:
-        """Have the loop's thread make this call in its next turn. From any thread, or from a signal handler."""
+        """Have the loop's thread make this call in its next turn. From any thread, or from a signal handler.
+
+        What it raises ends the broker.
+        """
         self.wakeup.call(call)
+
+    def afterwards(self, call: Callable[[], None]) -> None:
+        """Have this call made when the loop is closed, whatever has ended it; the last that came is made first."""
+        self._afterwards.append(call)
 
     def stop(self) -> None:
         """Stop accepting, close every connection, and end when they are gone or the grace is over."""
@@ -163,6 +174,8 @@ class Loop:
             wire.close()
         self.wakeup.close()
         self.container.close()
+        while self._afterwards:
+            self._afterwards.pop()()
 
     # --- the turn
 
@@ -172,12 +185,12 @@ class Loop:
             return self.container.dispatch()
         if not self.container.dispatch():
             self.stop()  # A Proton handler stopped the container.
-        ready = self.container.poller.wait(self._wait_ms())
-        now = self._read_clock(timed_out=not ready)
+        wait = self._wait_ms()
+        ready = self.container.poller.wait(wait)
+        now = self._read_clock(0 if ready or wait is None else wait)
         for take, mask in ready:
             take(mask, now)
         self.container.fire_due()
-        self.container.dispatch()
         self.wakeup.make_calls()
         self._end_turn(now)
         if self.garbage is not None:
@@ -207,24 +220,24 @@ class Loop:
         """How long nothing will be due; None: for ever."""
         if self.wakeup.take_asked():
             return 0
-        at = _earliest(
-            self.switchboard.next_deadline(),
-            self._wires.next_deadline(),
-            self._stop_by,
-            None if self.garbage is None else self.garbage.next_deadline(),
-            *(listener.retry_at for listener in self.listeners),
-        )
-        wait = None if at is None else max(0, at - self._now)
-        if wait is not None and self._is_frozen:
-            wait = max(FROZEN_MS, wait)
+        at = self.switchboard.next_deadline()
+        garbage = None if self.garbage is None else self.garbage.next_deadline()
+        for other in (self._wires.next_deadline(), self._stop_by, garbage):
+            if other is not None and (at is None or other < at):
+                at = other
+        for listener in self.listeners:
+            if listener.retry_at is not None and (at is None or listener.retry_at < at):
+                at = listener.retry_at
+        is_frozen = self._stood_ms >= STOOD_MS
+        wait = None if at is None else max(FROZEN_MS if is_frozen else 0, at - self._now)
         proton = self.container.wait_ms()
         if wait is None or proton is None:
             return proton if wait is None else wait
         return min(wait, proton)
 
-    def _read_clock(self, *, timed_out: bool) -> Millis:
+    def _read_clock(self, timed_out_ms: float) -> Millis:
         now = self._clock.now()
-        self._is_frozen = timed_out and now == self._now
+        self._stood_ms = self._stood_ms + timed_out_ms if now == self._now else 0.0
         self._now = now
         return now
 
@@ -263,10 +276,6 @@ class Loop:
         self.listeners.clear()
 
 
-def _earliest(*deadlines: Millis | None) -> Millis | None:
-    return min((at for at in deadlines if at is not None), default=None)
-
-
 def _note_broken(peer: Peer, error: Exception) -> None:
     log_note("peer_failed", {"peer": peer.remote}, failure=error)
 
@@ -281,11 +290,13 @@ def _note_exhausted(listener: Listener, error: OSError) -> None:
 
 def build(settings: ServeSettings) -> Loop:
     """A loop with everything in it and its listeners open; ListenError when one cannot be had."""
+    store = MemoryStore()
     loop = Loop(
-        lambda _wakeup: amqp.Switchboard(Broker(settings.broker), MemoryStore()),
+        lambda _wakeup: amqp.Switchboard(Broker(settings.broker), store),
         SystemClock(),
         shutdown_grace_ms=settings.shutdown_grace_ms,
     )
+    loop.afterwards(store.close)
     try:
         for listener in settings.listeners:
             loop.listen(listener)

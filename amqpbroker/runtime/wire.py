@@ -143,6 +143,12 @@ class Wire:
 
     def abandon(self, now: Millis) -> None:
         """Close the socket at once and tell the peer that its connection is gone."""
+        try:
+            self._abandon(now)
+        except Exception as error:  # noqa: BLE001  As in ready.
+            self._broke(error, now)
+
+    def _abandon(self, now: Millis) -> None:
         self.close()
         if self._peer is not None:
             self._end_input(now)
@@ -161,7 +167,7 @@ class Wire:
             except BlockingIOError:
                 return
             except OSError:
-                self.abandon(now)
+                self._abandon(now)
                 return
             if not data:
                 self._end_input(now)
@@ -211,12 +217,13 @@ class Wire:
             except BlockingIOError:
                 count = 0
             except OSError:
-                self.abandon(now)
+                self._abandon(now)
                 return False
             if count:
                 peer.written(count, now)
                 sent += count
-                wires.written_most = max(sent, wires.written_most)
+                if sent > wires.written_most:
+                    wires.written_most = sent
             if count < len(chunk) or sent >= WRITE_BYTES_MAX:
                 self._is_blocked = True
                 self._watch()
@@ -261,7 +268,7 @@ class Wire:
             if self._failures == 1:
                 peer.fail(error, now)
             elif self._failures == 2:
-                self.abandon(now)
+                self._abandon(now)
             else:
                 self._part()
                 self.close()

@@ -7,6 +7,8 @@ import pytest
 
 from amqpbroker.amqp.switchboard import EngineBroken
 from amqpbroker.base.ids import Millis
+from amqpbroker.runtime.garbage import GAP_MS, Garbage
+from amqpbroker.runtime.loop import FROZEN_MS, STOOD_MS
 from tests.runtime.fakes import FakeClock
 from tests.runtime.loops import PATIENCE_S, Echo, read_all, read_exactly, running
 
@@ -202,8 +204,58 @@ def test_a_frozen_clock_does_not_make_the_loop_spin() -> None:
     clock = FakeClock()
     echo = Echo(clock=clock)
     echo.board.deadline = Millis(clock.at + 1)
-    echo.loop.turn()  # Waits a millisecond, and finds that no time has passed.
-    assert echo.loop._wait_ms() == 100
+    for _ in range(STOOD_MS):
+        assert echo.loop._wait_ms() == 1
+        echo.loop.turn()  # Waits a millisecond, and finds that no time has passed.
+    assert echo.loop._wait_ms() == FROZEN_MS
     clock.at = Millis(clock.at + 1)
+    echo.loop.wakeup.wake()
     echo.loop.turn()
     assert echo.loop._wait_ms() == 0
+
+
+def test_turning_without_a_wait_is_not_a_frozen_clock() -> None:
+    clock = FakeClock()
+    echo = Echo(clock=clock)
+    for _ in range(100):
+        echo.loop.wakeup.turn_again()
+        echo.loop.turn()
+    echo.board.deadline = Millis(clock.at + 5)
+    assert echo.loop._wait_ms() == 5
+
+
+def test_the_earliest_of_all_deadlines_ends_the_wait() -> None:
+    clock = FakeClock()
+    echo = Echo(clock=clock, grace_ms=300)
+    loop = echo.loop
+    assert loop._wait_ms() is None
+    loop.garbage = Garbage(clock.at)
+    loop.garbage.saw_traffic(clock.at)
+    assert loop._wait_ms() == GAP_MS
+    echo.listener.retry_at = Millis(clock.at + 500)
+    assert loop._wait_ms() == 500
+    echo.board.deadline = Millis(clock.at + 400)
+    assert loop._wait_ms() == 400
+    loop.stop()
+    assert loop._wait_ms() == 0  # What stop had to say leaves first.
+    assert loop._wait_ms() == 300
+
+
+def test_a_large_write_is_followed_by_a_turn_at_once() -> None:
+    # Its peer has room again, and entries may wait for nothing else: the switchboard must be asked.
+    echo = Echo()
+    with echo.client() as client:
+        client.sendall(b"flood 100000")
+        echo.turn_until(lambda: echo.board.receives == 1)
+        assert echo.loop._wait_ms() == 0
+        assert echo.loop._wait_ms() is None
+
+
+def test_what_is_closed_afterwards_is_closed_last_first() -> None:
+    echo = Echo()
+    closed: list[str] = []
+    echo.loop.afterwards(lambda: closed.append("first"))
+    echo.loop.afterwards(lambda: closed.append("second"))
+    echo.close()
+    echo.close()
+    assert closed == ["second", "first"]

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from amqpbroker.amqp.switchboard import EngineBroken
 from amqpbroker.runtime import loop
-from tests.runtime.loops import PATIENCE_S, read_exactly
+from amqpbroker.runtime.garbage import Garbage
+from tests.runtime.loops import PATIENCE_S, Echo, read_exactly
 
 ROOT = Path(loop.__file__).parents[2]
 
@@ -147,3 +149,21 @@ def test_the_descriptor_limit_is_raised_to_what_is_allowed() -> None:
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     said = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, env=env, text=True)
     assert said == "(256, 256)\n"
+
+
+@pytest.mark.parametrize("error", [EngineBroken("test"), RuntimeError("somewhere in the turn")])
+def test_a_broken_turn_is_exit_70_with_the_stack(
+    error: Exception, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(_now: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Garbage, "freeze", lambda: None)
+    echo = Echo()
+    echo.board.on_turn = breaks
+    echo.loop.wakeup.wake()
+    assert loop.serve_loop(echo.loop) == 70
+    broken = next(one for one in caplog.records if one.getMessage() == "broker_broken")
+    assert broken.exc_info is not None
+    with pytest.raises(ConnectionRefusedError):
+        echo.client()
