@@ -26,7 +26,7 @@ check: $(STAMP) ## check format, style, types and layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	PYTHONPATH=. $(BIN)/lint-imports --no-logo
+	PYTHONPATH=. $(BIN)/lint-imports --no-logo --no-cache
 
 bench: $(STAMP) ## measure throughput, latency and start-up (options: make bench ARGS="--help")
 	@$(BIN)/python -m bench $(ARGS)
@@ -45,6 +45,6 @@ LOCK := -q --generate-hashes --allow-unsafe --strip-extras --no-header --no-emit
 	--no-emit-trusted-host
 
 clean: ## remove all that make has made, .venv included
-	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find amqpbroker -name '_*.pyx' | sed 's/\.pyx$$//' | while read -r twin; do rm -f $$twin.c $$twin.*.so; done
 	find . -name __pycache__ -prune -exec rm -rf {} +
