@@ -238,8 +238,8 @@ cdef class Records:
     cdef uint64_t code  # Outcome, or settled, of the last record.
     cdef object detail  # Of the last record, if OUTCOMES.
 
-    def __cinit__(self):
-        self.records = []
+    def __cinit__(self, list held):
+        self.records = held
 
     cdef int message(self, Link link, object payload, bint settled) except -1:
         if self.kind != MESSAGES or self.link is not link or self.code != settled:
@@ -281,6 +281,7 @@ cdef class DataPath:
     """What is done per message or per frame; driver.Control is the other base of the driver made of it."""
 
     cdef public dict links, by_address
+    cdef public list held
     cdef void *transport  # NULL once freed.
     cdef void *collector
 
@@ -323,7 +324,7 @@ cdef class DataPath:
 
     def take(self):
         """What happened since the last call, as records; leaves the collector empty."""
-        cdef Records records = Records()
+        cdef Records records
         cdef Link link = None
         cdef void *event
         cdef void *delivery
@@ -332,6 +333,8 @@ cdef class DataPath:
         cdef int kind
         if self.transport == NULL:
             self._check_alive()
+        records = Records(self.held)
+        self.held = []
         while True:
             event = collector_peek(self.collector)
             if event == NULL:
@@ -380,7 +383,7 @@ cdef class DataPath:
             else:
                 record.awaiting[<uintptr_t>delivery] = number
 
-    def send_run(self, link, list tags, list payloads, bint settled):
+    def send_run(self, link, tags, payloads, bint settled):
         """Send whole messages, in order."""
         cdef Link record = self.links.get(link)
         cdef Py_ssize_t i, count = len(tags)

@@ -15,6 +15,7 @@ it exactly until we do that. A settled one is pooled and used again, hence no po
 
 import os
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from cproton_ffi import ffi, lib
@@ -47,6 +48,7 @@ SCRATCH_BYTES = 64 * 1024
 Condition = tuple[str, str, bytes]
 """Error condition, description and info: an encoded map, or b"" for none."""
 
+Payload = bytes | bytearray | memoryview
 Record = tuple[Any, ...]
 Pointer = Any  # A cffi pointer: the binding has no types.
 
@@ -162,6 +164,13 @@ def _set_condition(target: Pointer, condition: Condition | None) -> None:
         assert decoded == len(info), "the info of a condition is one encoded map"
 
 
+def _abort(record: Link) -> None:
+    record.sending = False
+    current = lib.pn_link_current(record.handle)
+    if current != NULL:  # Else the consumer settled it half way.
+        lib.pn_delivery_abort(current)
+
+
 class Control:
     """What is done per session, link or connection; a data path is the other base of each driver.
 
@@ -170,10 +179,12 @@ class Control:
 
     links: dict[int, Any]  # Slot -> record.
     by_address: dict[int, Any]  # Address of a link -> the same record.
+    held: list[Record]  # Taken already, for the next take().
 
     def __init__(self, *, max_frame_size: int, channel_max: int) -> None:
         self.links = {}
         self.by_address = {}
+        self.held = []
         self._sessions: dict[int, Session] = {}
         self._sessions_by_address: dict[int, Session] = {}
         self._slot_next = 1  # Slots are never used again; sessions and links share the counter.
@@ -188,7 +199,11 @@ class Control:
         lib.pn_transport_bind(self._transport, self._connection)
         self._bind(_address(self._transport), _address(self._collector))
 
-    # What the data path supplies.
+    # What the data path supplies; take, push, pump, dispose and send_run besides.
+
+    def take(self) -> list[Record]:
+        """See the data path."""
+        raise NotImplementedError
 
     def _bind(self, transport: int, collector: int) -> None:
         raise NotImplementedError
@@ -272,8 +287,12 @@ class Control:
     def free_session(self, session: int) -> None:
         """Forget the session and its links; frames already asked for still leave."""
         record = self._session(session)
+        # Links that wait in the collector get their slots first: see _link_opened.
+        held = self.take()
+        freed = {session, *record.links}
         for link in sorted(record.links):
             self.free_link(link)
+        self.held = [other for other in held if other[1] not in freed]
         del self._sessions[session]
         del self._sessions_by_address[_address(record.handle)]
         lib.pn_session_free(record.handle)
@@ -315,10 +334,9 @@ class Control:
         self._sessions[record.session].links.discard(link)
         record.clear()
         if record.sending:
-            # Settling a delivery in progress would end it as if it were whole.
-            current = lib.pn_link_current(record.handle)
-            if current != NULL:
-                lib.pn_delivery_abort(current)
+            _abort(
+                record
+            )  # Proton settles what is in progress, which would end it as if it were whole.
         lib.pn_link_free(record.handle)
         lib.pn_decref(record.handle)
 
@@ -357,7 +375,7 @@ class Control:
         chars = ffi.new("char[]", tag.to_bytes(8, "big"))  # Alive until pn_delivery has copied it.
         lib.pn_delivery(record.handle, {"start": chars, "size": 8})
 
-    def send_part(self, link: int, data: bytes) -> None:
+    def send_part(self, link: int, data: Payload) -> None:
         """Add to the delivery in progress."""
         record = self._link(link, incoming=False)
         assert record.sending, f"link {link}: no delivery is in progress"
@@ -376,6 +394,15 @@ class Control:
         if settled:
             lib.pn_delivery_settle(current)
 
+    def send_abort(self, link: int) -> None:
+        """Give the delivery in progress up: its consumer is told, once the session's window has room for that.
+
+        Until then Proton holds a Detach of the link back; without an abort the Detach leaves at once.
+        """
+        record = self._link(link, incoming=False)
+        assert record.sending, f"link {link}: no delivery is in progress"
+        _abort(record)
+
     # Called by the data path, with addresses since that is all the twin has.
 
     def _session_opened(self, address: int) -> Record | None:
@@ -390,8 +417,13 @@ class Control:
     def _link_opened(self, address: int) -> Record | None:
         handle = ffi.cast("pn_link_t *", address)
         session = self._sessions_by_address.get(_address(lib.pn_link_session(handle)))
-        if session is None or address in self.by_address:
-            return None  # On a session already freed; or attached twice, which the tap refuses.
+        if session is None:
+            # Attached after free_session, so nobody has freed it. Left like this Proton would finalize the session
+            # twice: the link's own end posts the session's last event, which revives it.
+            lib.pn_link_free(handle)
+            return None
+        if address in self.by_address:
+            return None  # Attached twice, which the tap refuses.
         incoming = bool(lib.pn_link_is_receiver(handle))
         slot = self._take_slot()
         record = self._new_link(slot, session.slot, handle, incoming=incoming)
@@ -476,8 +508,8 @@ class _Records(list[Record]):
 
     __slots__ = ("_payloads", "_run")
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, held: list[Record]) -> None:
+        super().__init__(held)
         self._run: tuple[int, bool] | None = (
             None  # Link and settled of the last record, if MESSAGES.
         )
@@ -556,7 +588,8 @@ class PureDriver(Control):
     def take(self) -> list[Record]:
         """What happened since the last call, as records; leaves the collector empty."""
         self._check_alive()
-        records = _Records()
+        records = _Records(self.held)
+        self.held = []
         collector = self._collector
         while event := lib.pn_collector_peek(collector):
             kind = lib.pn_event_type(event)
@@ -599,15 +632,23 @@ class PureDriver(Control):
             else:
                 record.awaiting[delivery] = number
 
-    def send_run(self, link: int, tags: list[int], payloads: list[bytes], settled: bool) -> None:  # noqa: FBT001
+    def send_run(
+        self,
+        link: int,
+        tags: Sequence[int],
+        payloads: Sequence[bytes | bytearray],
+        settled: bool,  # noqa: FBT001 - the contract's order
+    ) -> None:
         """Send whole messages, in order. The caller keeps within credit and window (PROTON_FACTS 2)."""
         record = self._link(link, incoming=False)
         assert not record.sending, f"link {link}: a delivery is in progress"
+        if len(tags) != len(payloads):
+            raise ValueError("a tag for each payload")
         handle = record.handle
         chars = ffi.new("char[8]")
         view = ffi.buffer(chars)
         tag = ffi.new("pn_bytes_t *", {"start": chars, "size": 8})
-        for lease, payload in zip(tags, payloads, strict=True):
+        for lease, payload in zip(tags, payloads, strict=False):
             view[:] = lease.to_bytes(8, "big")
             delivery = lib.pn_delivery(handle, tag[0])
             lib.pn_link_send(handle, ffi.from_buffer(payload), len(payload))
