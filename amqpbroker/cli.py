@@ -80,6 +80,8 @@ def serve(files: Sequence[str]) -> int:
     from amqpbroker.runtime import loop
 
     log.set_up(settings.logging)
+    if not files:
+        log.log_note("settings_stock", {"says": "no passwords, this machine only, all in memory"})
     pure = [name for name, stem in TWINS.items() if twin_kind(stem) == "pure"]
     if pure and not PURE_WANTED:
         log.log_note("driver_pure", {"pure": ",".join(pure)})

@@ -21,56 +21,20 @@ EVENTS: dict[str, tuple[int, str]] = {
     "broker_started": (INFO, "ready: every listener is open"),
     "broker_stopping": (INFO, "asked to stop: listeners are closed, output is drained"),
     "broker_stopped": (INFO, "stopped in order"),
-    "broker_broken": (
-        ERROR,
-        "the engine's state cannot be trusted: stopping with code 70; please report the stack",
-    ),
-    "config_loaded": (INFO, "settings were read from a file"),
-    "config_value": (
-        WARNING,
-        "a setting is allowed but hardly meant; the text says what to change",
-    ),
-    "driver_pure": (
-        WARNING,
-        "a compiled twin is missing: slower; build it with `make setup`, which needs a C compiler",
-    ),
+    "broker_broken": (ERROR, "the engine's state may be wrong: exit 70; please report the stack"),
+    "settings_stock": (INFO, "no file was given; what that means"),
+    "driver_pure": (WARNING, "slower without these twins: run `make setup` with a C compiler"),
     # listeners
     "listener_up": (INFO, "connections are accepted here"),
     "listener_down": (INFO, "no more connections are accepted here"),
-    "listener_full": (
-        WARNING,
-        "max_connections is reached: raise it, or find out who opens so many",
-    ),
-    "listener_failed": (
-        WARNING,
-        "a connection could not be accepted; out of descriptors: raise the limit (ulimit -n)",
-    ),
+    "listener_full": (WARNING, "max_connections is reached: raise it, or find who opens so many"),
+    "listener_failed": (WARNING, "cannot accept; out of descriptors: raise the limit (ulimit -n)"),
     # connections
     "peer_opened": (INFO, "a connection is open"),
-    "peer_fault": (INFO, "a peer broke the rules on a session or link, which is ended for it; why"),
+    "peer_fault": (INFO, "a peer broke the rules: its session or link is ended; why"),
     "peer_closing": (INFO, "we close a connection; why"),
-    "peer_closed": (INFO, "a connection is gone; why, and what it did"),
-    "peer_refused": (INFO, "a connection never got as far as Open; why"),
-    "peer_failed": (
-        ERROR,
-        "our mistake while serving a peer: its connection is closed; please report the stack",
-    ),
-    "session_opened": (DEBUG, "a session is open"),
-    "session_closed": (DEBUG, "a session has ended"),
-    "link_attached": (DEBUG, "a producer or a consumer is there"),
-    "link_detached": (DEBUG, "a producer or a consumer is gone"),
-    "link_refused": (INFO, "an attach was refused; why"),
-    "link_forced": (INFO, "we detached a link; why"),
-    # addresses and queues
-    "address_created": (INFO, "an address exists"),
-    "address_deleted": (INFO, "an address is gone"),
-    "queue_created": (INFO, "a queue exists"),
-    "queue_deleted": (INFO, "a queue is gone"),
-    # the store
-    "store_failed": (
-        ERROR,
-        "nothing is accepted as durable any more: check the disk, then restart",
-    ),
+    "peer_closed": (INFO, "a connection is gone; why"),
+    "peer_failed": (ERROR, "our mistake: this connection is closed; please report the stack"),
 }
 
 PLAIN = re.compile(r"[^\s\"\\=\x00-\x1f\x7f]+")  # What a text value may be without quotes.
@@ -106,11 +70,6 @@ def log_note(
     if _log.isEnabledFor(level):
         extra = {"event": event, "fields": dict(fields)}
         _log.log(level, event, exc_info=failure, extra=extra)
-
-
-def is_debugging() -> bool:
-    """Whether DEBUG events are wanted; ask once, not per message."""
-    return _log.isEnabledFor(DEBUG)
 
 
 def timestamp(record: logging.LogRecord) -> str:

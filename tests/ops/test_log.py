@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from amqpbroker.ops.log import EVENTS, LogSettings, is_debugging, log_note, set_up
+from amqpbroker.ops.log import EVENTS, LogSettings, log_note, set_up
 
 STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 
@@ -83,9 +83,6 @@ def test_levels_are_in_the_table_and_the_level_decides() -> None:
     log_note("listener_full", {"max": 5})
     assert "peer_opened" not in stream.getvalue()
     assert " WARNING event=listener_full max=5" in stream.getvalue()
-    assert not is_debugging()
-    written("debug", "text")
-    assert is_debugging()
 
 
 def test_what_libraries_say_is_shown_from_warning_on() -> None:
