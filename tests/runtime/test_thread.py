@@ -8,8 +8,6 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection
 
-import amqpbroker
-from amqpbroker import testing
 from amqpbroker.amqp.settings import PeerSettings
 from amqpbroker.amqp.switchboard import EngineBroken
 from amqpbroker.engine.settings import BrokerSettings
@@ -83,10 +81,3 @@ def test_stop_tells_what_broke_it() -> None:
     broker._loop.call(breaks)
     with pytest.raises(EngineBroken):
         broker.stop()
-
-
-def test_it_is_reachable_by_both_names() -> None:
-    assert amqpbroker.BrokerThread is BrokerThread
-    assert testing.BrokerThread is BrokerThread
-    with pytest.raises(AttributeError):
-        amqpbroker.no_such_name  # noqa: B018
