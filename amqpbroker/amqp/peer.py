@@ -113,9 +113,8 @@ class Peer:
             return
         self._amqp.close(refusal, now, clean=clean)
 
-    def fail(self, error: BaseException, now: Millis) -> None:
-        """Something of ours raised while this peer was served: it ends, the others live on."""
-        self.switchboard.note("peer_failed", peer=self.remote, error=repr(error))
+    def fail(self, _error: BaseException, now: Millis) -> None:
+        """Something of ours raised while this peer was served, and was logged: it ends, the others live on."""
         self.close(Refusal(INTERNAL_ERROR, "internal error"), now, clean=False)
         self.finish("internal error", now, clean=False)
 

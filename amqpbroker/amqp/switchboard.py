@@ -17,7 +17,7 @@ from amqpbroker.base.ids import BatchNumber, ConnectionId, LinkId, Millis, Sessi
 from amqpbroker.engine.broker import Broker
 from amqpbroker.engine.commands import Command, Stored
 from amqpbroker.engine.deadlines import Deadlines
-from amqpbroker.engine.effects import Append, Effect, Note
+from amqpbroker.engine.effects import Append, Note
 from amqpbroker.engine.records import Batch
 
 
@@ -83,14 +83,14 @@ class Switchboard:
             self._broker.apply(command, now)
         except Exception as error:
             raise EngineBroken(type(command).__name__) from error
-        self._carry_out()
+        self._carry_out(now)
 
     def end_turn(self, now: Millis) -> None:
         """What is due, what was stored, dispatch, the batch, then every dirty peer's output."""
         for connection in self._deadlines.due(now):
             peer = self._peers.get(connection)
             if peer is not None:
-                peer.tick(now)
+                self._guard(peer, peer.tick, now)
                 self.arm(peer)
         self._run_engine(now)
         while (stored := self._store.take_stored()) is not None:
@@ -98,10 +98,12 @@ class Switchboard:
             self.apply(Stored(stored), now)
             self._run_engine(now)
         for peer in list(self._dirty):
-            peer.flush(now)
+            self._guard(peer, peer.flush, now)
 
     def next_deadline(self) -> Millis | None:
-        """When end_turn has something to do although nothing arrived."""
+        """When end_turn has something to do although nothing arrived; 0 for at once."""
+        if self._dirty or self._broker.has_touched():
+            return Millis(0)  # Writing has made room since.
         own = self._deadlines.next()
         engine = self._broker.next_deadline()
         if own is None or engine is None:
@@ -167,6 +169,19 @@ class Switchboard:
 
     # --- the engine
 
+    def _guard(self, peer: Peer, step: Callable[[Millis], None], now: Millis) -> None:
+        """Do this for the peer; what raises in it ends that peer alone."""
+        try:
+            step(now)
+        except EngineBroken:
+            raise
+        except Exception as error:  # noqa: BLE001  Whatever it is, it must not reach the other peers.
+            self._blame(peer, error, now)
+
+    def _blame(self, peer: Peer, error: Exception, now: Millis) -> None:
+        self.note("peer_failed", peer=peer.remote, failure=error)
+        peer.fail(error, now)
+
     def _run_engine(self, now: Millis) -> None:
         try:
             self._broker.tick(now)
@@ -174,18 +189,20 @@ class Switchboard:
             self._broker.close_batch()
         except Exception as error:
             raise EngineBroken("turn") from error
-        self._carry_out()
+        self._carry_out(now)
 
-    def _carry_out(self) -> None:
+    def _carry_out(self, now: Millis) -> None:
+        links = self._links
         for effect in self._broker.take_effects():
-            self._carry_out_one(effect)
-
-    def _carry_out_one(self, effect: Effect) -> None:
-        if isinstance(effect, Append):
-            self._store.submit(effect.batch)
-        elif isinstance(effect, Note):
-            self._notes.append(effect)
-        else:
-            link = self._links.get(effect.link)
-            if link is not None:
-                link.carry_out(effect)
+            if isinstance(effect, Append):
+                self._store.submit(effect.batch)
+            elif isinstance(effect, Note):
+                self._notes.append(effect)
+            elif (link := links.get(effect.link)) is not None:
+                try:
+                    link.carry_out(effect)
+                except EngineBroken:
+                    raise
+                except Exception as error:  # noqa: BLE001  As in _guard; inlined, since it is per run.
+                    # It may be another peer than the one whose frame brought the effect about.
+                    self._blame(link.connection.peer, error, now)

@@ -88,6 +88,10 @@ class Broker:
         if not queue.consumers or queue.is_watched:
             self._lifecycle.review_queue(queue, now)
 
+    def has_touched(self) -> bool:
+        """Whether `dispatch` has something to look at."""
+        return bool(self._turn.touched)
+
     def tick(self, now: Millis) -> None:
         """Do what is due at `now`."""
         self._lifecycle.tick(now)
@@ -243,7 +247,7 @@ class Broker:
         if consumer.drains:  # The peer's newest flow says that it does not drain any more [2.6.7].
             consumer.drains = 0
             del queue.draining[consumer.link]
-        if command.credit:
+        if command.credit and (queue.ready or consumer.copies):
             self._turn.touch(queue)
 
     def _settle(self, command: Settle, now: Millis) -> None:

@@ -53,10 +53,6 @@ FROZEN_MS = 100
 """The wait while the clock stands still (its wall was set back): deadlines do not come nearer, and waiting for
 the rest of one again and again would spin."""
 
-AGAIN_BYTES = 16 * 1024
-"""Written by one wire in one turn, after which the loop turns again at once: its peer has room again, and
-entries may wait for nothing but that room. Less never fills an outgoing buffer (32 KiB at least)."""
-
 
 class Turned(Peer, Protocol):
     """What the loop asks of amqp/peer.py besides what its wire does."""
@@ -201,7 +197,6 @@ class Loop:
 
     def _end_turn(self, now: Millis) -> None:
         wires = self._wires
-        wires.written_most = 0
         wires.close_due(now)
         for listener in self.listeners:
             listener.resume_if_due(now)
@@ -212,9 +207,7 @@ class Loop:
                 wire.flush(now)
         wires.resume_paused()
         for note in self.switchboard.take_notes():
-            log_note(note.event, note.fields)
-        if wires.written_most >= AGAIN_BYTES:
-            self.wakeup.turn_again()
+            _say(note)
 
     def _wait_ms(self) -> float | None:
         """How long nothing will be due; None: for ever."""
@@ -274,6 +267,12 @@ class Loop:
             listener.close()
             log_note("listener_down", {"listener": listener.settings.name})
         self.listeners.clear()
+
+
+def _say(note: Note) -> None:
+    fields = dict(note.fields)
+    failure = fields.pop("failure", None)
+    log_note(note.event, fields, failure=failure if isinstance(failure, BaseException) else None)
 
 
 def _note_broken(peer: Peer, error: Exception) -> None:

@@ -210,7 +210,7 @@ class Wire:
 
     def _write(self, peer: Peer, now: Millis) -> bool:
         """Write until the output is empty (True), or the kernel takes no more or the wire broke (False)."""
-        sent, wires = 0, self._wires
+        sent = 0
         while chunk := peer.output():
             try:
                 count = self._socket.send(chunk)
@@ -222,8 +222,6 @@ class Wire:
             if count:
                 peer.written(count, now)
                 sent += count
-                if sent > wires.written_most:
-                    wires.written_most = sent
             if count < len(chunk) or sent >= WRITE_BYTES_MAX:
                 self._is_blocked = True
                 self._watch()
@@ -301,7 +299,6 @@ class Wires:
         self.talking = 0  # Wires whose peers have not finished, or have output left.
         self.paused: set[Wire] = set()  # Their peers wanted no input when last asked.
         self.ending: deque[Wire] = deque()  # By close_at, since all get the same time.
-        self.written_most = 0  # Bytes of the wire that wrote most since the loop last set it to 0.
 
     def add(self, sock: socket.socket, listener: Listener, peer: Peer) -> Wire:
         """The wire of a socket that was just accepted; it is read from the next turn on."""

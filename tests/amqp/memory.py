@@ -40,7 +40,10 @@ class MemoryBroker:
 
     def client(self, cut: Callable[[bytes], list[bytes]] | None = None) -> RawClient:
         """A raw client whose bytes reach the broker whole, or as `cut` cuts them."""
-        return RawClient(wire=self.wire(cut))
+        return self.client_of(self.wire(cut))
+
+    def client_of(self, wire: "MemoryWire") -> RawClient:
+        return RawClient(wire=wire)
 
     def turn(self) -> None:
         """One turn of the loop, without the sockets."""

@@ -241,16 +241,6 @@ def test_the_earliest_of_all_deadlines_ends_the_wait() -> None:
     assert loop._wait_ms() == 300
 
 
-def test_a_large_write_is_followed_by_a_turn_at_once() -> None:
-    # Its peer has room again, and entries may wait for nothing else: the switchboard must be asked.
-    echo = Echo()
-    with echo.client() as client:
-        client.sendall(b"flood 100000")
-        echo.turn_until(lambda: echo.board.receives == 1)
-        assert echo.loop._wait_ms() == 0
-        assert echo.loop._wait_ms() is None
-
-
 def test_what_is_closed_afterwards_is_closed_last_first() -> None:
     echo = Echo()
     closed: list[str] = []
