@@ -941,6 +941,26 @@ def test_an_unknown_state_is_reported_by_its_code(pair: Pair) -> None:
     assert b"\x00\x53\x34\xd0\x00\x00\x00\x08\x00\x00\x00\x01\xa0\x02tx" in pair.driver.pump()
 
 
+def test_deep_annotations_are_handed_on_as_they_came(pair: Pair) -> None:
+    """Proton's codec does not recurse: 5,000 levels are no deeper for the C stack than one."""
+    session, _ = pair.session()
+    link, slot = pair.consumer(session)
+    pair.driver.send_run(slot, [1], [b"x"], False)
+    pair.pump()
+    receive(link)
+    deep = b"\x45"
+    for _ in range(5_000):
+        deep = b"\xd0" + struct.pack(">II", len(deep) + 4, 1) + deep
+    annotations = b"\xd1" + struct.pack(">II", len(deep) + 7, 2) + b"\xa3\x01k" + deep
+    state = b"\x41\x42" + annotations
+    fields = b"\x41\x43\x43\x42\x00\x53\x27\xd0" + struct.pack(">II", len(state) + 4, 3) + state
+    body = b"\x00\x53\x15\xd0" + struct.pack(">II", len(fields) + 4, 5) + fields
+    assert pair.driver.push(struct.pack(">IBBH", len(body) + 8, 2, 0, 0) + body)
+    ((_, _, code, _, (failed, elsewhere, got)),) = pair.driver.take()
+    assert (code, failed, elsewhere) == (0x27, True, False)
+    assert got == annotations
+
+
 def test_outcomes_of_settled_deliveries_are_not_reported(pair: Pair) -> None:
     session, _ = pair.session()
     link, slot = pair.consumer(session)

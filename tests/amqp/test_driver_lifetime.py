@@ -80,15 +80,15 @@ class Round:
 
     def run(self) -> None:
         self.begin()
-        for _ in range(self.random.randrange(5)):
+        for _ in range(self.random.randrange(7)):
             self.attach()
         self.carry_all()
         near: list[Callable[[], None]] = [
-            self.grant, self.dispose, self.dispose, self.dispose, self.drain, self.send, self.send, self.send,
-            self.send_part, self.send_part, self.send_part, self.force_flow,
+            self.grant, self.dispose, self.dispose, self.drain, self.send, self.send, self.send, self.send_part,
+            self.send_part, self.force_flow,
         ]  # fmt: skip
         far: list[Callable[[], None]] = [
-            self.begin, self.attach, self.far_send, self.far_send, self.far_send, self.far_part, self.far_part,
+            self.begin, self.attach, self.far_send, self.far_send, self.far_send, self.far_send, self.far_part,
             self.far_part, self.far_flow, self.far_answer, self.far_answer, self.far_answer, self.far_settle,
         ]  # fmt: skip
         move: list[Callable[[], None]] = [
@@ -102,8 +102,10 @@ class Round:
             self.far_close_link, self.far_close_link, self.far_close_session,
         ]  # fmt: skip
         for _ in range(self.random.randrange(80)):
-            (verbs,) = self.random.choices((near, far, move, end), (8, 8, 8, 1))
+            (verbs,) = self.random.choices((near, far, move, end), (8, 8, 4, 1))
             self.random.choice(verbs)()
+            if self.random.random() < 0.3:
+                self.carry_all()
             if self.random.random() < 0.005:
                 self.random.choice((self.connection.close, self.close_connection))()
         # Whatever is under way, the connection goes now.
@@ -229,7 +231,7 @@ class Round:
         elif self.random.random() < 0.1:
             self.driver.send_abort(link.slot)
             link.sending = False
-        elif self.random.random() < 0.6:
+        elif self.random.random() < 0.5:
             self.driver.send_part(link.slot, b"p" * self.random.randrange(1_000))
         else:
             self.driver.send_end(link.slot, self.random.random() < 0.3)
@@ -328,7 +330,7 @@ class Round:
         if not link.current:
             link.delivery(str(self.random.random()))
         dice = self.random.random()
-        if dice < 0.6:
+        if dice < 0.4:
             link.send(b"h" * self.random.randrange(1_000))
         elif dice < 0.8:
             link.advance()
@@ -340,9 +342,11 @@ class Round:
             self.random.choice((link.flow, link.drain))(self.random.randrange(5))
 
     def far_answer(self) -> None:
-        link = self.far(sender=False)
-        if link is None:
-            return
+        for link in self.far_links:
+            if isinstance(link, Receiver):
+                self.far_answer_on(link)
+
+    def far_answer_on(self, link: Receiver) -> None:
         while (delivery := link.current) and self.random.random() < 0.9:
             if delivery.aborted:
                 delivery.settle()
