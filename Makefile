@@ -22,11 +22,10 @@ run: $(STAMP) ## start a broker on localhost:5672 (more arguments: make run ARGS
 test: $(STAMP) ## run the tests, without interop and campaigns (one file: make test ARGS=tests/test_cli.py)
 	$(BIN)/pytest -q $(ARGS)
 
-check: $(STAMP) ## check format, style, types and layers
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
-	$(BIN)/mypy
-	PYTHONPATH=. $(BIN)/lint-imports --no-logo --no-cache
+CHECKS := "ruff format --check" "ruff check" "mypy" "lint-imports --no-logo --no-cache"
+
+check: $(STAMP) ## check format, style, types and layers; all of them, whatever the first one says
+	@failed=0; for check in $(CHECKS); do echo "$$check"; PYTHONPATH=. $(BIN)/$$check || failed=1; done; exit $$failed
 
 bench: $(STAMP) ## measure throughput, latency and start-up (options: make bench ARGS="--help")
 	@$(BIN)/python -m bench $(ARGS)
