@@ -1,17 +1,17 @@
 """A broker without sockets or clock, and clients joined to it in memory."""
 
+from collections import deque
 from collections.abc import Callable
 
 from amqpbroker.amqp.peer import Peer
 from amqpbroker.amqp.settings import PeerSettings
-from amqpbroker.amqp.switchboard import Switchboard
+from amqpbroker.amqp.switchboard import Store, Switchboard
 from amqpbroker.base.ids import Millis
 from amqpbroker.engine.broker import Broker
 from amqpbroker.engine.effects import Note
 from amqpbroker.engine.queue import Queue
 from amqpbroker.engine.settings import BrokerSettings
 from amqpbroker.store.memory import MemoryStore
-
 from tests.raw.client import RawClient
 
 SETTINGS = PeerSettings(container_id="broker")
@@ -21,11 +21,14 @@ class MemoryBroker:
     """All of the broker but its sockets; time stands still unless `advance` is called."""
 
     def __init__(
-        self, settings: PeerSettings = SETTINGS, broker: BrokerSettings | None = None
+        self,
+        settings: PeerSettings = SETTINGS,
+        broker: BrokerSettings | None = None,
+        store: Store | None = None,
     ) -> None:
         self.settings = settings
         self.now = Millis(1_000_000)
-        self.store = MemoryStore()
+        self.store: Store = store or MemoryStore()
         self.engine = Broker(broker or BrokerSettings())
         self._names = 0
         self.switchboard = Switchboard(self.engine, self.store, self._fresh_name)
@@ -65,16 +68,25 @@ class MemoryBroker:
 
 
 class MemoryWire:
-    """What RawClient asks of a wire; each write is one read of the broker and one turn."""
+    """What RawClient asks of a wire; each write is one read of the broker and one turn.
+
+    While the broker does not want to read, what is written waits, as in a socket's buffer.
+    """
 
     def __init__(self, broker: MemoryBroker, cut: Callable[[bytes], list[bytes]] | None) -> None:
         self.broker = broker
         self.peer: Peer = broker.switchboard.accept(broker.settings, "memory", broker.now)
         self.is_stalled = False  # Reads nothing, as a client that hangs.
         self._cut = cut
+        self._unread: deque[bytes] = deque()
 
     def send(self, data: bytes) -> None:
-        for piece in [data] if self._cut is None else self._cut(data):
+        self._unread += [data] if self._cut is None else self._cut(data)
+        self._deliver()
+
+    def _deliver(self) -> None:
+        while self._unread and self.peer.wants_input:
+            piece = self._unread.popleft()
             if not self.peer.is_finished:
                 self.peer.receive(piece, self.broker.now)
             self.broker.turn()
@@ -82,6 +94,7 @@ class MemoryWire:
     def recv(self, timeout: float) -> bytes | None:
         if self.is_stalled:
             return None
+        self._deliver()
         self.broker.turn()
         data = bytes(self.peer.output())
         if data:
