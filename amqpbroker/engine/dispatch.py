@@ -82,6 +82,7 @@ class Dispatch:
         """Entry i to consumer i modulo their number; all fits."""
         sequences = [entry.sequence for entry in chunk]
         if len(takers) == 1:
+            queue.willing.move_to_end(takers[0].link)
             self._give(queue, takers[0], chunk, sequences, payloads)
             return
         willing = queue.willing

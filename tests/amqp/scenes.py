@@ -1,6 +1,7 @@
 """What most tests of links begin with: a client that produces or consumes, and what it reads."""
 # ruff: noqa: ANN401  # Fields of an attach may be anything.
 
+from itertools import count
 from typing import Any
 
 from amqpbroker.base.ids import BatchNumber
@@ -15,6 +16,8 @@ OUTCOMES = [
     "amqp:released:list",
     "amqp:modified:list",
 ]
+
+_containers = count()
 
 
 class SlowStore:
@@ -31,16 +34,17 @@ class SlowStore:
         newest, self._newest = self._newest, None
         return newest
 
-    def finish(self, count: int | None = None) -> None:
-        """The `count` oldest batches, or all, are stored now."""
-        done = self.batches[:count]
+    def finish(self, most: int | None = None) -> None:
+        """The `most` oldest batches, or all, are stored now."""
+        done = self.batches[:most]
         self.batches = self.batches[len(done) :]
         if done:
             self._newest = done[-1].number
 
 
-def session(broker: MemoryBroker, container: str = "raw", **begin: Any) -> RawClient:
-    """A client with one session."""
+def session(broker: MemoryBroker, container: str | None = None, **begin: Any) -> RawClient:
+    """A client of a container of its own, with one session."""
+    container = container or f"client-{next(_containers)}"
     return broker.client().opened(container_id=container).begun(**begin)
 
 
@@ -92,9 +96,9 @@ def delivered(client: RawClient) -> list[Any]:
     return [body(frame) for frame in transfers]
 
 
-def drain(client: RawClient, credit: int, count: int = 0, **fields: Any) -> list[Frame]:
-    """Ask for the credit back at delivery-count `count`; the deliveries before the answer, and the answer."""
-    client.credit(credit, delivery_count=count, drain=True, **fields)
+def drain(client: RawClient, credit: int, at: int = 0, **fields: Any) -> list[Frame]:
+    """Ask for the credit back at delivery-count `at`; the deliveries before the answer, and the answer."""
+    client.credit(credit, delivery_count=at, drain=True, **fields)
     frames: list[Frame] = []
     while not frames or frames[-1].name != "flow":
         frame = client.read_frame(0)
@@ -103,5 +107,5 @@ def drain(client: RawClient, credit: int, count: int = 0, **fields: Any) -> list
     answer = frames[-1]
     assert answer.drain is True
     assert answer.link_credit == 0
-    assert answer.delivery_count == (count + credit) % 2**32
+    assert answer.delivery_count == (at + credit) % 2**32
     return frames
