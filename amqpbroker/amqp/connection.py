@@ -1,8 +1,8 @@
 """What a peer's frames do: sessions and links come and go, messages and outcomes pass, the engine is told.
 
 The order of a reaction is the peer's order of frames: each control frame is checked, fed to Proton, reacted to, and
-the reaction pumped out before the next frame is looked at, so that pipelining clients work (PROTON_FACTS 4). Runs of transfers
-and dispositions are fed in bulk; what came of them leaves once per turn, by `flush`.
+the reaction pumped out before the next frame is looked at, so that pipelining clients work (PROTON_FACTS 4). Runs of
+transfers and dispositions are fed in bulk; what came of them leaves once per turn, by `flush`.
 Must not know sockets, time-outs or the login. Reading order: receive, the on_… methods, flush, close.
 """
 
@@ -43,6 +43,7 @@ from amqpbroker.amqp.performatives import (
     decode_performative,
     encode_performative,
 )
+from amqpbroker.amqp.performatives import frame as frame_of
 from amqpbroker.amqp.sasl import AMQP_HEADER
 from amqpbroker.amqp.session import Session
 from amqpbroker.amqp.terminus import can_reject, refused_reply, source_of, target_of, wants_copies
@@ -71,13 +72,18 @@ FRAME_HEADER: Final = 8
 FRAME_SIZE_KNOWN: Final = 512  # Until the peer's Open says more [2.7.1].
 # A peer that wants a frame every few milliseconds would cost more than its traffic; Broker-J closes it too (B2.16).
 IDLE_TIMEOUT_MIN_MS: Final = 100
+OF_A_SESSION: Final = frozenset((ATTACH, DETACH, END))  # The walker looks after the others.
 CAPABILITIES: Final = (Symbol("ANONYMOUS-RELAY"),)  # Exactly what works (B2.2).
 PROPERTIES: Final = {
     Symbol("product"): "amqpbroker",
     Symbol("version"): __version__,
     Symbol("platform"): "Python, Qpid Proton",
 }
-FAILED: Final = Symbol("amqp:connection-establishment-failed")  # JMS waits for the Close then (B2.7).
+# Proton holds back its Close until an Open has come; a peer that sent none, or a wrong one, is told all the same.
+PRETENDED_OPEN: Final = frame_of(0, encode_performative(Open(container_id="none")))
+FAILED: Final = Symbol(
+    "amqp:connection-establishment-failed"
+)  # JMS waits for the Close then (B2.7).
 
 
 class Connection:
@@ -94,8 +100,10 @@ class Connection:
         self.remote_frame_size = FRAME_SIZE_KNOWN
         self.slice_size = FRAME_SIZE_KNOWN - TRANSFER_OVERHEAD  # Payload that surely fits a frame.
         self.unstored_bytes = 0  # Received and not yet answered, over all links.
+        self._channel_max = settings.channel_max
         self._window = settings.incoming_window_bytes // settings.max_frame_size
         self._refusal: Refusal | None = None
+        self._has_fed_open = False  # Proton has seen the peer's Open.
         self._is_open = False  # The peer's Open was taken, and answered.
         self._is_closing = False  # Our Close is out; all but the peer's is ignored.
         self._is_engaged = False  # The engine knows this connection.
@@ -142,6 +150,8 @@ class Connection:
         self._is_closing = True
         self._disengage(now, clean=clean)
         if not self._is_open:
+            if not self._has_fed_open:
+                self.driver.push(PRETENDED_OPEN)
             self._answer_open({FAILED: True})
         self.peer.liveness.closing(now)
         self.switchboard.arm(self.peer)
@@ -256,6 +266,10 @@ class Connection:
         if not self._is_open and code != OPEN:
             self._fail(Refusal(ILLEGAL_STATE, "the first frame is not an open"), now)
             return
+        fault = tap.check_channel(channel, self._sessions) if code in OF_A_SESSION else None
+        if fault is not None:
+            self._fail(fault.refusal, now)
+            return
         self._CONTROLS[code](self, performative, channel, frame, now)
 
     def _on_open(self, opening: Open, channel: int, frame: bytes, now: Millis) -> None:
@@ -264,10 +278,13 @@ class Connection:
             self._fail(fault.refusal, now)
             return
         self.remote_frame_size = opening.max_frame_size
+        # A channel above the peer's own limit we could not answer: ours would be as high (B2.15).
+        self._channel_max = min(self._channel_max, opening.channel_max)
         own = self.settings.max_frame_size
         self.slice_size = min(self.remote_frame_size, own) - TRANSFER_OVERHEAD
         if not self._push(frame, now):
             return
+        self._has_fed_open = True
         if self._refusal is not None:
             self.close(self._refusal, now, clean=True)
             return
@@ -288,20 +305,14 @@ class Connection:
         self.switchboard.note("peer_opened", peer=self.peer.remote, container=container)
 
     def _on_begin(self, begin: Begin, channel: int, frame: bytes, now: Millis) -> None:
-        fault = tap.check_begin(begin, channel, self._sessions, self.settings.channel_max)
+        fault = tap.check_begin(begin, channel, self._sessions, self._channel_max)
         if fault is not None:
             self._fail(fault.refusal, now)
             return
         self.walker.begin(channel, self._window)
         if not self._push(frame, now):
             return
-        session = Session(
-            self.switchboard.new_session(),
-            channel,
-            self._opened_slot,
-            begin.handle_max,
-            begin.incoming_window,
-        )
+        session = Session(self.switchboard.new_session(), channel, self._opened_slot, begin)
         self._sessions[channel] = session
         self.driver.open_session(session.slot, self.settings.incoming_window_bytes)
         chunk = self.driver.pump()
@@ -315,12 +326,8 @@ class Connection:
     def _on_attach(self, attach: Attach, channel: int, frame: bytes, now: Millis) -> None:
         session = self._sessions[channel]
         fault = tap.check_attach(attach, session, len(self._links), self.settings)
-        if fault is not None and fault.scope is tap.Scope.CONNECTION:
-            self._fail(fault.refusal, now)
-            return
         if fault is not None:
-            self.walker.swallow(channel)
-            self._end_session(session, fault.refusal, now)
+            self._answer_fault(fault, session, now)
             return
         second = attach.rcv_settle_mode == SETTLE_SECOND
         self.walker.attach(channel, attach.handle, incoming=not attach.role, second=second)
@@ -366,11 +373,12 @@ class Connection:
         if self._is_closing:
             return
         session = self._sessions[channel]
-        next_incoming, incoming_window, _, _, handle, count, credit, drain, echo, _ = fields
-        if not session.take_window(next_incoming, incoming_window):
-            self.walker.swallow(channel)
-            self._end_session(session, tap.bogus_window(session, next_incoming), now)
+        next_incoming, incoming_window, outgoing, _, handle, count, credit, drain, echo, _ = fields
+        fault = tap.check_flow(session, next_incoming, outgoing, self._window_used(channel))
+        if fault is not None:
+            self._answer_fault(fault, session, now)
             return
+        session.take_window(next_incoming, incoming_window)
         if not self._push(frame, now):
             return
         self._feed(now)
@@ -390,6 +398,10 @@ class Connection:
 
     def _on_detach(self, detach: Detach, channel: int, frame: bytes, now: Millis) -> None:
         session = self._sessions[channel]
+        fault = tap.check_detach(detach, session)
+        if fault is not None:
+            self._answer_fault(fault, session, now)
+            return
         link = session.links.pop(detach.handle)
         self.walker.detach(channel, detach.handle)
         if not self._push(frame, now):
@@ -497,8 +509,13 @@ class Connection:
         if self._flows_due:
             for due in self._flows_due:
                 if not due.is_ended and self._sessions.get(due.channel) is due:
+                    due.took_frames(self._window_used(due.channel))
                     self.walker.reset_window(due.channel, self._window)
             self._flows_due.clear()
+
+    def _window_used(self, channel: int) -> int:
+        """Transfer frames that came on the channel since its window was set."""
+        return self._window - self.walker.window(channel)
 
     def _flow_due(self, session: Session) -> None:
         self._flows_due.add(session)
@@ -592,6 +609,12 @@ class Connection:
             session.slot, None if refusal is None else self.condition(refusal)
         )
         self._pump()
+
+    def _answer_fault(self, fault: tap.Fault, session: Session, now: Millis) -> None:
+        if fault.scope is tap.Scope.CONNECTION:
+            self._fail(fault.refusal, now)
+        else:
+            self._end_session(session, fault.refusal, now)
 
     def _fail(self, refusal: Refusal, now: Millis) -> None:
         """The peer broke the connection's rules: Close, and wait for nothing in its bytes."""

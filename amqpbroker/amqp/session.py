@@ -10,10 +10,13 @@ from amqpbroker.base.ids import SessionId
 if TYPE_CHECKING:
     from amqpbroker.amqp.incoming import IncomingLink
     from amqpbroker.amqp.outgoing import OutgoingLink
+    from amqpbroker.amqp.performatives import Begin
 
 SERIAL: Final = 1 << 32
 SERIAL_HALF: Final = 1 << 31
-UNLIMITED_FRAMES: Final = SERIAL_HALF - 1  # Windows above half the serial space cannot be told apart.
+UNLIMITED_FRAMES: Final = (
+    SERIAL_HALF - 1
+)  # Windows above half the serial space cannot be told apart.
 
 
 def serial_difference(left: int, right: int) -> int:
@@ -32,21 +35,23 @@ class Session:
         "is_ended",
         "links",
         "local_channel",
+        "next_incoming_id",
         "slot",
         "window_end",
     )
 
-    def __init__(
-        self, session: SessionId, channel: int, slot: int, handle_max: int, incoming_window: int
-    ) -> None:
+    def __init__(self, session: SessionId, channel: int, slot: int, begin: "Begin") -> None:
         self.id = session
         self.channel = channel  # The peer's number for it; what arrives names it so.
         self.local_channel = 0  # Ours, from the Begin that Proton wrote.
         self.slot = slot  # The driver's.
-        self.handle_max = handle_max  # The peer's: highest handle that we may use.
+        self.handle_max = begin.handle_max  # The peer's: highest handle that we may use.
+        self.next_incoming_id = begin.next_outgoing_id  # When the walker's window was set last.
         self.links: dict[int, IncomingLink | OutgoingLink] = {}  # By the peer's handle.
         self.frames_sent = 0  # Transfer frames; Proton's next-outgoing-id, which starts at 0.
-        self.window_end = min(incoming_window, UNLIMITED_FRAMES)  # frames_sent may reach this.
+        self.window_end = min(
+            begin.incoming_window, UNLIMITED_FRAMES
+        )  # frames_sent may reach this.
         self.is_ended = False  # We sent End; the walker swallows until the peer's.
 
     @property
@@ -54,15 +59,26 @@ class Session:
         """Transfer frames that the peer takes now; never negative."""
         return max(0, self.window_end - self.frames_sent)
 
-    def take_window(self, next_incoming_id: int | None, incoming_window: int) -> bool:
-        """Learn from a Flow; False when it acknowledges what was never sent [2.5.6]."""
-        ahead = 0  # Before the peer saw our Begin it cannot know the id: nothing is in flight.
-        if next_incoming_id is not None:
-            ahead = serial_difference(next_incoming_id, self.frames_sent % SERIAL)
-            if ahead > 0:
-                return False
+    def has_sent(self, next_incoming_id: int | None) -> bool:
+        """False when a Flow acknowledges what was never sent [2.5.6]."""
+        return next_incoming_id is None or self._ahead(next_incoming_id) <= 0
+
+    def take_window(self, next_incoming_id: int | None, incoming_window: int) -> None:
+        """Learn from a Flow."""
+        # Before the peer saw our Begin it cannot know the id: nothing is in flight.
+        ahead = 0 if next_incoming_id is None else self._ahead(next_incoming_id)
         self.window_end = self.frames_sent + ahead + min(incoming_window, UNLIMITED_FRAMES)
-        return True
+
+    def _ahead(self, next_incoming_id: int) -> int:
+        return serial_difference(next_incoming_id, self.frames_sent % SERIAL)
+
+    def took_frames(self, count: int) -> None:
+        """So many transfers came until the walker's window was set anew."""
+        self.next_incoming_id = (self.next_incoming_id + count) % SERIAL
+
+    def is_rewound(self, next_outgoing_id: int, taken: int) -> bool:
+        """Whether a Flow says that fewer transfers were sent than came, `taken` of them in this window."""
+        return serial_difference(next_outgoing_id, self.next_incoming_id + taken) < 0
 
     def has_link(self, name: str, *, incoming: bool) -> bool:
         """Whether a link of this name and direction is attached here."""

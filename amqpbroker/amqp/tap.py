@@ -1,8 +1,8 @@
-"""What stands between a peer and Proton where Proton says too little: control frames checked, and rewritten on the way out.
+"""What stands between a peer and Proton, which says too little: control frames checked, and rewritten on the way out.
 
 Incoming: each check of the table in docs/seams.md, section 4, that concerns a control frame; the frame walker does the
-rest. Outgoing: Proton has no words for default-outcome, capabilities and echo, so Open and Attach are written anew (Proton's
-frame tells channel and handle only), and a Flow for an outgoing link is made from the session's.
+rest. Outgoing: Proton has no words for default-outcome, capabilities and echo, so Open and Attach are written anew
+(Proton's frame tells channel and handle only), and a Flow for an outgoing link is made from the session's.
 Must not know the engine, nor keep state: what was seen lives in the peer and its sessions.
 """
 
@@ -17,6 +17,7 @@ from amqpbroker.amqp.performatives import (
     OPEN,
     Attach,
     Begin,
+    Detach,
     Flow,
     Open,
     decode_performative,
@@ -31,6 +32,7 @@ from amqpbroker.base.errors import (
     INVALID_FIELD,
     NOT_ALLOWED,
     RESOURCE_LIMIT_EXCEEDED,
+    UNATTACHED_HANDLE,
     WINDOW_VIOLATION,
     Refusal,
 )
@@ -76,7 +78,7 @@ def check_open(opening: Open, channel: int, *, is_open: bool) -> Fault | None:
         return _close(ILLEGAL_STATE, "a second open")
     if opening.container_id == "":
         return _close(INVALID_FIELD, "open with an empty container-id")
-    if opening.max_frame_size is not None and opening.max_frame_size < MAX_FRAME_SIZE_MIN:
+    if opening.max_frame_size < MAX_FRAME_SIZE_MIN:
         return _close(
             INVALID_FIELD, f"max-frame-size {opening.max_frame_size} is below {MAX_FRAME_SIZE_MIN}"
         )
@@ -94,6 +96,18 @@ def check_begin(
     if begin.remote_channel is not None:
         return _close(INVALID_FIELD, "remote-channel answers a begin that was not sent")
     return None
+
+
+def check_channel(channel: int, sessions: dict[int, "Session"]) -> Fault | None:
+    """What belongs to a session comes on a channel that was begun."""
+    return None if channel in sessions else _close(NOT_ALLOWED, f"no such channel: {channel}")
+
+
+def check_detach(detach: Detach, session: "Session") -> Fault | None:
+    """A Detach must name an attached handle (B3.3)."""
+    if detach.handle in session.links:
+        return None
+    return _end(UNATTACHED_HANDLE, f"no such handle: {detach.handle}")
 
 
 def check_attach(
@@ -116,12 +130,22 @@ def check_attach(
     return None
 
 
-def bogus_window(session: "Session", next_incoming_id: int | None) -> Refusal:
-    """What to say of a Flow that acknowledges transfers which were never sent (bug case 6)."""
-    return Refusal(
-        WINDOW_VIOLATION,
-        f"next-incoming-id {next_incoming_id} but only {session.frames_sent} transfers were sent",
-    )
+def check_flow(
+    session: "Session", next_incoming_id: int | None, next_outgoing_id: int, taken: int
+) -> Fault | None:
+    """A Flow's ids must fit what was sent, either way (bug case 6, B0); `taken`: frames since the window was set."""
+    if not session.has_sent(next_incoming_id):
+        sent = session.frames_sent
+        return _end(
+            WINDOW_VIOLATION,
+            f"next-incoming-id {next_incoming_id} but only {sent} transfers were sent",
+        )
+    if session.is_rewound(next_outgoing_id, taken):
+        return _end(
+            WINDOW_VIOLATION,
+            f"next-outgoing-id {next_outgoing_id} is behind the transfers that came",
+        )
+    return None
 
 
 def _close(condition: str, description: str) -> Fault:

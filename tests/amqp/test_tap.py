@@ -1,9 +1,10 @@
 """Control frames checked on the way in, rewritten on the way out."""
 
 import pytest
+
 from amqpbroker.amqp import tap
-from amqpbroker.amqp.incoming import IncomingLink
 from amqpbroker.amqp.attachment import Attachment
+from amqpbroker.amqp.incoming import IncomingLink
 from amqpbroker.amqp.performatives import (
     EMPTY_FRAME,
     OPEN,
@@ -27,7 +28,8 @@ SETTINGS = PeerSettings(container_id="b", handle_max=10, links_max=3)
 
 
 def session() -> Session:
-    return Session(SessionId(1), 0, 0, 255, 100)
+    begin = Begin(next_outgoing_id=0, incoming_window=100, outgoing_window=0, handle_max=255)
+    return Session(SessionId(1), 0, 0, begin)
 
 
 def attach(name: str = "l", handle: int = 0, *, role: bool = False) -> Attach:
@@ -101,7 +103,7 @@ def chunk_of(*performatives: tuple[int, object]) -> bytes:
 
 
 def read(chunk: bytes) -> list[tuple[int, object]]:
-    found = []
+    found: list[tuple[int, object]] = []
     while chunk:
         size = int.from_bytes(chunk[:4], "big")
         channel = int.from_bytes(chunk[6:8], "big")

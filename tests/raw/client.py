@@ -112,6 +112,7 @@ class RawClient:
         self._pushed_back: list[Frame] = []
         self._pipeline: list[bytes] | None = None
         self._delivery_ids: dict[int, int] = {}  # The next one of each channel.
+        self._outgoing_ids: dict[int, int] = {}  # Likewise; each frame of a delivery takes one.
         self._links: dict[tuple[int, int], Link] = {}
         self._handles: dict[int, int] = {}
 
@@ -183,7 +184,10 @@ class RawClient:
 
     def begin(self, channel: int = 0, **fields: Any) -> Self:
         defaults = {"next_outgoing_id": 0, "incoming_window": 2048, "outgoing_window": 2048}
-        return self.performative("begin", channel=channel, **{**defaults, **fields})
+        fields = {**defaults, **fields}
+        if _is_int(fields["next_outgoing_id"]):
+            self._outgoing_ids[channel] = fields["next_outgoing_id"]
+        return self.performative("begin", channel=channel, **fields)
 
     def attach(
         self, name: Any = _COUNTED, role: Any = "sender", *, channel: int = 0, **fields: Any
@@ -215,7 +219,7 @@ class RawClient:
         defaults = {
             "next_incoming_id": 0,
             "incoming_window": 2048,
-            "next_outgoing_id": self._delivery_ids.get(channel, 0),
+            "next_outgoing_id": self._outgoing_ids.get(channel, 0),
             "outgoing_window": 2048,
         }
         return self.performative("flow", channel=channel, **{**defaults, **fields})
@@ -247,6 +251,7 @@ class RawClient:
             delivery_tag = str(link.tags).encode() if first else None
         if message_format is _COUNTED:
             message_format = 0 if first else None
+        self._outgoing_ids[channel] = (self._outgoing_ids.get(channel, 0) + 1) % 2**32
         link.tags += first
         link.more = fields.get("more") is True and fields.get("aborted") is not True
         fields = {
