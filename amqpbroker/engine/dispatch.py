@@ -34,7 +34,7 @@ class Dispatch:
         if queue.browsing:
             for browser in list(queue.browsing.values()):
                 self._browse(queue, browser, now)
-        if queue.willing:
+        if queue.willing and queue.ready:
             self._distribute(queue, now)
         if self._sending:
             self._send()

@@ -151,7 +151,11 @@ class Queue:
             self.ready += count
         if expires:
             self.expiry.add(expires, first, Sequence(first + count - 1))
+            self.expiry.prune(self.count(), self._is_present)
         return entries
+
+    def _is_present(self, sequence: int) -> bool:
+        return self.lane.find(sequence) is not None
 
     def _arrival_of(self, facts: Facts, now: Millis, expires: Millis) -> Arrival:
         last = self._arrival
@@ -365,7 +369,6 @@ class Queue:
             ]
             if lapsed:
                 self.expire(lapsed)
-        self.expiry.prune(self.count(), lambda sequence: self.lane.find(sequence) is not None)
         return looked
 
     # --- check --------------------------------------------------------------------------------------------------
