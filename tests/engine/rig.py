@@ -30,6 +30,7 @@ from amqpbroker.engine.commands import (
     Unpublished,
     Window,
 )
+from amqpbroker.engine.consumer import Consumer
 from amqpbroker.engine.effects import Append, Dispose, Effect, Transfer
 from amqpbroker.engine.queue import Queue
 from amqpbroker.engine.records import Record
@@ -138,14 +139,15 @@ class Rig:
         self.appended.clear()
         return self.do(Stored(newest))
 
-    def _next(self) -> int:
+    def number(self) -> int:
+        """One that names nothing yet."""
         self._last += 1
         return self._last
 
     # --- peers --------------------------------------------------------------------------------------------------
 
     def connection(self, container: str = "", *, room: int = PLENTY) -> ConnectionId:
-        number = ConnectionId(self._next())
+        number = ConnectionId(self.number())
         assert not self.do(OpenConnection(number, container or f"container {number}", room))
         return number
 
@@ -156,7 +158,7 @@ class Rig:
         frames: int = PLENTY,
         frame_bytes: int = 1000,
     ) -> SessionId:
-        number = SessionId(self._next())
+        number = SessionId(self.number())
         where = self.connection() if connection is None else connection
         assert not self.do(OpenSession(where, number, frames, frame_bytes))
         return number
@@ -185,7 +187,7 @@ class Rig:
         lifetime: Lifetime | None = None,
         can_reject: bool = True,
     ) -> tuple[LinkId, list[Effect]]:
-        link = LinkId(self._next())
+        link = LinkId(self.number())
         target = Terminus(address, node, lifetime, f"tmp.{link}" if lifetime else "")
         where = self.session() if session is None else session
         command = AttachProducer(where, link, name or f"link {link}", target, can_reject=can_reject)
@@ -205,7 +207,7 @@ class Rig:
         copies: bool = False,
         settled: bool = False,
     ) -> tuple[LinkId, list[Effect]]:
-        link = LinkId(self._next())
+        link = LinkId(self.number())
         source = Terminus(address, node, lifetime, f"tmp.{link}" if lifetime else "")
         where = self.session() if session is None else session
         command = AttachConsumer(
@@ -250,6 +252,9 @@ class Rig:
     def queue(self, name: str = "q") -> Queue:
         (found,) = [queue for queue in self.broker.queues() if queue.name == name]
         return found
+
+    def queue_consumer(self, link: LinkId) -> Consumer:
+        return self.broker._links.consumers[link]
 
     def has_queue(self, name: str = "q") -> bool:
         return any(queue.name == name for queue in self.broker.queues())
