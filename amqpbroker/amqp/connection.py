@@ -209,6 +209,19 @@ class Connection:
         self._pump(lambda chunk: tap.with_link_flow(chunk, session.local_channel, state))
         self.touch()
 
+    def answer_drain(self, link: OutgoingLink, state: tap.LinkFlow) -> None:
+        """Tell the consumer that its credit is used up or given back."""
+        session = link.at.session
+        self._pump()
+        before = self.peer.outbox.size
+        # Proton's own delivery-count must move along: it sends nothing once the two are 2^32 apart.
+        self.driver.give_back(link.at.slot)
+        self._flows_due.add(session)
+        self._pump()
+        if self.peer.outbox.size == before:  # Proton saw no credit, so it has nothing to say.
+            self.send_link_flow(session, state)
+        self.touch()
+
     def answer_attach(self, link: Link, reply: Attach) -> bool:
         """Write our Attach; False when it does not fit the peer's frames, and its session is ended."""
         at = link.at

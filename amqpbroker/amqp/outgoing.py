@@ -9,7 +9,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from amqpbroker.amqp.conditions import outcome_of
-from amqpbroker.amqp.session import SERIAL, serial_difference
+from amqpbroker.amqp.session import SERIAL
 from amqpbroker.amqp.tap import LinkFlow
 from amqpbroker.amqp.terminus import consumer_reply, refused_reply
 from amqpbroker.base.errors import NOT_IMPLEMENTED, Refusal
@@ -33,8 +33,8 @@ class OutgoingLink:
     """One consumer's link, from its attach until both sides have detached."""
 
     __slots__ = (
+        "_credit",
         "_drains_waiting",
-        "_limit",
         "_offset",
         "_pending",
         "_sent",
@@ -47,7 +47,7 @@ class OutgoingLink:
         self.connection = connection
         self.at = at
         self._sent = 0  # delivery-count: entries taken from the engine, credit given back included.
-        self._limit = 0  # _sent may reach this: the consumer's delivery-count + link-credit.
+        self._credit = 0  # What the consumer takes besides.
         self._pending: deque[tuple[Sequence, bytes, bool]] = deque()  # Not yet all at Proton.
         self._offset = 0  # What of the first pending payload is at Proton.
         self._drains_waiting = 0  # Their answer must follow the pending entries (bug case 16).
@@ -68,17 +68,21 @@ class OutgoingLink:
         return LinkFlow(
             self.at.local_handle,
             (self._sent - waiting) % SERIAL,
-            max(0, serial_difference(self._limit, self._sent)) + waiting,
+            self._credit + waiting,
             drain=False,
         )
 
     # --- what arrives
 
-    def flow(self, delivery_count: int | None, link_credit: int, now: Millis, *, drain: bool) -> None:
-        """The consumer's Flow: a new limit [2.6.7]; null counts mean that it saw no transfer yet."""
-        self._limit = ((delivery_count or 0) + link_credit) % SERIAL
-        credit = max(0, serial_difference(self._limit, self._sent))
-        self.connection.switchboard.apply(Credit(self.at.link, credit, drain=drain), now)
+    def flow(
+        self, delivery_count: int | None, link_credit: int, now: Millis, *, drain: bool
+    ) -> None:
+        """The consumer's Flow [2.6.7]; a null delivery-count means that it saw no transfer yet."""
+        on_their_way = (self._sent - (delivery_count or 0)) % SERIAL
+        self._credit = max(0, link_credit - on_their_way)
+        if not drain:
+            self._drains_waiting = 0  # Withdrawn: an answer would take the new credit away.
+        self.connection.switchboard.apply(Credit(self.at.link, self._credit, drain=drain), now)
 
     def outcomes(
         self,
@@ -117,6 +121,7 @@ class OutgoingLink:
         payloads = effect.payloads
         count = len(payloads)
         self._sent = (self._sent + count) % SERIAL
+        self._credit -= count
         connection = self.connection
         session = self.at.session
         sizes = list(map(len, payloads))
@@ -168,7 +173,7 @@ class OutgoingLink:
             return
         while self._drains_waiting:
             self._drains_waiting -= 1
-            if serial_difference(self._limit, self._sent) > 0:
-                self._sent = self._limit
+            self._sent = (self._sent + self._credit) % SERIAL
+            self._credit = 0
             state = LinkFlow(self.at.local_handle, self._sent, 0, drain=True)
-            self.connection.send_link_flow(self.at.session, state)
+            self.connection.answer_drain(self, state)
