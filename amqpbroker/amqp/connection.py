@@ -99,7 +99,6 @@ class Connection:
         self.walker = frames.Walker(settings.max_frame_size)
         self.remote_frame_size = FRAME_SIZE_KNOWN
         self.slice_size = FRAME_SIZE_KNOWN - TRANSFER_OVERHEAD  # Payload that surely fits a frame.
-        self.unstored_bytes = 0  # Received and not yet answered, over all links.
         self._channel_max = settings.channel_max
         self._window = settings.incoming_window_bytes // settings.max_frame_size
         self._refusal: Refusal | None = None
@@ -172,7 +171,6 @@ class Connection:
         self._links.clear()
         self._sessions.clear()
         self._feeding.clear()
-        self.unstored_bytes = 0
         self.driver.free()
 
     # --- for the links ----------------------------------------------------------------------------------------------
@@ -599,8 +597,6 @@ class Connection:
     def _drop_link(self, link: Link) -> None:
         self.switchboard.drop_link(link)
         self._links.pop(link.at.slot, None)
-        if isinstance(link, IncomingLink):
-            self.unstored_bytes -= link.unstored_bytes
 
     def _end_session(self, session: Session, refusal: Refusal, now: Millis) -> None:
         """The peer broke the session's rules: End it, and swallow what comes until the peer's."""

@@ -29,15 +29,7 @@ if TYPE_CHECKING:
 class IncomingLink:
     """One producer's link, from its attach until both sides have detached."""
 
-    __slots__ = (
-        "_is_anonymous",
-        "_run",
-        "_run_first",
-        "_second",
-        "at",
-        "connection",
-        "unstored_bytes",
-    )
+    __slots__ = ("_is_anonymous", "_second", "at", "connection")
     incoming = True
 
     def __init__(self, connection: "Connection", at: "Attachment") -> None:
@@ -45,9 +37,6 @@ class IncomingLink:
         self.at = at
         self._second = at.attach.rcv_settle_mode == SETTLE_SECOND
         self._is_anonymous = False  # Messages are routed one by one: failures name their delivery.
-        self._run: list[bytes] = []  # Being published right now …
-        self._run_first = 0  # … and the number of its first.
-        self.unstored_bytes = 0  # Received and not yet answered.
 
     @property
     def name(self) -> str:
@@ -59,15 +48,8 @@ class IncomingLink:
     def messages(self, first: int, payloads: list[bytes], now: Millis, *, settled: bool) -> None:
         """A run of complete messages."""
         facts = scan_run(payloads)
-        self._count_unstored(sum(map(len, payloads)))
-        self._run_first, self._run = first, payloads
         publish = Publish(self.at.link, Number(first), payloads, facts, settled=settled)
         self.connection.switchboard.apply(publish, now)
-        self._run = []
-
-    def _count_unstored(self, size: int) -> None:
-        self.unstored_bytes += size
-        self.connection.unstored_bytes += size
 
     def aborted(self, count: int, now: Millis) -> None:
         """Deliveries that the producer took back; their credit returns (B4.13)."""
@@ -91,7 +73,9 @@ class IncomingLink:
         elif isinstance(effect, ProducerAttached):
             self._is_anonymous = effect.address is None
             limit = self.connection.settings.max_message_size
-            self.connection.answer_attach(self, producer_reply(self.at.attach, effect.address, limit))
+            self.connection.answer_attach(
+                self, producer_reply(self.at.attach, effect.address, limit)
+            )
         elif isinstance(effect, AttachRefused):
             self.connection.refuse_attach(self, refused_reply(self.at.attach), effect.refusal)
         elif isinstance(effect, ForceDetach):
@@ -105,11 +89,6 @@ class IncomingLink:
             self.connection.grant(self, credit)
 
     def _dispose(self, effect: Dispose) -> None:
-        size = effect.stored_bytes
-        if not size:  # Answered at once: within the Publish that brought them.
-            begin = effect.first - self._run_first
-            size = sum(map(len, self._run[begin : begin + effect.count]))
-        self._count_unstored(-size)
         if self.at.is_closed:
             return
         condition = None

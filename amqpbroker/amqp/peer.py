@@ -45,8 +45,8 @@ class Peer:
     @property
     def wants_input(self) -> bool:
         """False while more than the bound waits for the store: do not read the socket."""
-        amqp = self._amqp
-        return amqp is None or amqp.unstored_bytes < self.settings.incoming_bytes_max
+        waiting = self.switchboard.broker.unstored_bytes(self.connection)
+        return waiting < self.settings.incoming_bytes_max
 
     def receive(self, data: bytes, now: Millis) -> None:
         """Take what arrived. A fault of the peer's ends in its Close, never in an exception."""

@@ -8,7 +8,7 @@ exists; turn.py and journal.py collect what comes of it. docs/seams.md has the c
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from amqpbroker.base.ids import Millis
+from amqpbroker.base.ids import ConnectionId, Millis
 from amqpbroker.engine.commands import (
     AttachConsumer,
     AttachProducer,
@@ -111,6 +111,11 @@ class Broker:
     def queues(self) -> Iterable[Queue]:
         """Every queue: for metrics, which read plain ints."""
         return self._routing.queues.values()
+
+    def unstored_bytes(self, connection: ConnectionId) -> int:
+        """Payload bytes that came from this connection and wait for the store: whoever reads it should pause."""
+        known = self._links.connections.get(connection)
+        return 0 if known is None else known.unstored_bytes
 
     # --- peers --------------------------------------------------------------------------------------------------
 
@@ -284,3 +289,7 @@ class Broker:
             queue.check()
         self._links.check()
         self._routing.check()
+        runs = [*self._turn.waiting, *(run for _, batch in self._turn.pending for run in batch)]
+        for connection in self._links.connections.values():
+            own = [run.size for run in runs if run.connection is connection]
+            assert connection.unstored_bytes == sum(own)

@@ -20,7 +20,7 @@ class LinkKey(NamedTuple):
 class Connection:
     """An open peer."""
 
-    __slots__ = ("blocked", "container", "dynamic", "id", "room", "sessions")
+    __slots__ = ("blocked", "container", "dynamic", "id", "room", "sessions", "unstored_bytes")
 
     def __init__(self, connection: ConnectionId, container: str, room: int) -> None:
         self.id = connection
@@ -31,6 +31,7 @@ class Connection:
         self.sessions: dict[SessionId, Session] = {}
         self.blocked: dict[LinkId, Consumer] = {}  # Have credit, wait for room.
         self.dynamic: dict[str, Address] = {}  # Nodes that end with it at the latest.
+        self.unstored_bytes = 0  # Of its messages that wait for the store, of ended links too.
 
 
 class Session:

@@ -62,21 +62,15 @@ class Grant:
 
 
 class Dispose:
-    """The answer to `count` deliveries of an incoming link from `first` on; presettled ones too.
+    """The answer to `count` deliveries of an incoming link from `first` on; presettled ones too."""
 
-    `stored_bytes` is what of their payloads waited for the store until now (0 for transient ones).
-    """
+    __slots__ = ("count", "first", "link", "outcome")
 
-    __slots__ = ("count", "first", "link", "outcome", "stored_bytes")
-
-    def __init__(
-        self, link: LinkId, first: Number, count: int, outcome: Outcome, stored_bytes: int
-    ) -> None:
+    def __init__(self, link: LinkId, first: Number, count: int, outcome: Outcome) -> None:
         self.link = link
         self.first = first
         self.count = count
         self.outcome = outcome
-        self.stored_bytes = stored_bytes
 
 
 class Transfer:

@@ -101,7 +101,8 @@ class Intake:
                 count = len(run.entries)
                 run.queue.stored(run.entries, now)
                 self._turn.touch(run.queue)
-                self._turn.accept(run.link, run.first, count, run.stored_bytes)
+                run.connection.unstored_bytes -= run.size
+                self._turn.accept(run.link, run.first, count)
                 producer = self._links.producers.get(run.link)
                 if producer is not None:
                     producer.unstored -= count
@@ -172,7 +173,8 @@ class Intake:
         entries = queue.admit(part.payloads, part.facts, now, expires)
         if entries[0].state == STORING:
             size = sum(map(len, part.payloads))
-            turn.waiting.append(StoringRun(producer.link, part.first, queue, entries, size))
+            turn.waiting.append(StoringRun(producer, part.first, queue, entries, size))
+            producer.session.connection.unstored_bytes += size
             producer.unstored += count
         else:
             turn.accept(producer.link, part.first, count)

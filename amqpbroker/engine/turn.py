@@ -7,6 +7,7 @@ from collections import deque
 
 from amqpbroker.base.ids import BatchNumber, LinkId, Number, QueueId
 from amqpbroker.engine.commands import ACCEPTED, Outcome
+from amqpbroker.engine.credit import Producer
 from amqpbroker.engine.effects import Append, Dispose, Effect
 from amqpbroker.engine.journal import Journal
 from amqpbroker.engine.message import Entry
@@ -16,16 +17,17 @@ from amqpbroker.engine.queue import Queue
 class StoringRun:
     """A run of one link that waits for the store."""
 
-    __slots__ = ("entries", "first", "link", "queue", "stored_bytes")
+    __slots__ = ("connection", "entries", "first", "link", "queue", "size")
 
     def __init__(
-        self, link: LinkId, first: Number, queue: Queue, entries: list[Entry], stored_bytes: int
+        self, producer: Producer, first: Number, queue: Queue, entries: list[Entry], size: int
     ) -> None:
-        self.link = link
+        self.link = producer.link
+        self.connection = producer.session.connection
         self.first = first
         self.queue = queue
         self.entries = entries
-        self.stored_bytes = stored_bytes
+        self.size = size  # Bytes of its payloads.
 
 
 class Turn:
@@ -50,9 +52,7 @@ class Turn:
         self.effects = []
         return effects
 
-    def dispose(
-        self, link: LinkId, first: Number, count: int, outcome: Outcome, stored_bytes: int = 0
-    ) -> None:
+    def dispose(self, link: LinkId, first: Number, count: int, outcome: Outcome) -> None:
         """Answer a run; it grows the run before it when that ends where this one begins."""
         effects = self.effects
         last = effects[-1] if effects else None
@@ -65,12 +65,11 @@ class Turn:
             effects.pop()
             first = last.first
             count += last.count
-            stored_bytes += last.stored_bytes
-        effects.append(Dispose(link, first, count, outcome, stored_bytes))
+        effects.append(Dispose(link, first, count, outcome))
 
-    def accept(self, link: LinkId, first: Number, count: int, stored_bytes: int = 0) -> None:
+    def accept(self, link: LinkId, first: Number, count: int) -> None:
         """Answer a run with accepted."""
-        self.dispose(link, first, count, ACCEPTED, stored_bytes)
+        self.dispose(link, first, count, ACCEPTED)
 
     def close_batch(self) -> None:
         """Hand over the records of this turn, if any."""
