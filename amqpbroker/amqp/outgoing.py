@@ -1,8 +1,8 @@
 """A link on which a consumer receives from us: runs of entries go out, its flow and outcomes come in.
 
 Must not know queues. delivery-count and link-credit live here: the engine is told only how many more entries
-the consumer takes from now. A message that fits one frame goes to Proton in a run; a larger one is fed in slices of exactly
-one frame, as the session's window and the outgoing buffer allow, so that it never lies in memory twice.
+the consumer takes from now. A message that fits one frame goes to Proton in a run; a larger one is fed in slices of
+exactly one frame, as the session's window and the outgoing buffer allow, so that it never lies in memory twice.
 """
 
 from collections import deque

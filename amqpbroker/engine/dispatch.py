@@ -128,8 +128,8 @@ class Dispatch:
         session = consumer.session
         session.connection.room -= size
         frame = session.frame_bytes
-        if size >= frame:
-            count += sum([len(payload) // frame for payload in payloads])
+        if size > frame:
+            count += sum([(len(payload) - 1) // frame for payload in payloads])
         session.frames -= count
 
     def _one_by_one(self, queue: Queue, chunk: list[Entry], now: Millis) -> None:

@@ -139,7 +139,7 @@ class ModelQueue:
             assert item in self.for_taker(taker, now), "not ready, or not for this one"
             self._check_payload(item, payload, now)
             taker.credit -= 1
-            taker.window.used.append(1 + len(payload) // taker.frame_bytes)
+            taker.window.used.append(1 + (len(payload) - 1) // taker.frame_bytes)
             taker.room.used.append(len(payload))
             sent.append(item)
             if taker.copies:

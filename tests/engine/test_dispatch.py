@@ -62,7 +62,7 @@ def test_credit_is_honoured_to_the_message_and_may_be_taken_back() -> None:
 @pytest.mark.rule("B3.1", "B5.18")
 def test_dispatch_stops_when_the_window_is_used_up_and_goes_on_when_it_opens() -> None:
     rig = Rig()
-    session = rig.session(frames=2, frame_bytes=SIZE + 1)
+    session = rig.session(frames=2, frame_bytes=SIZE)
     consumer = rig.consumer(session=session, credit=10)
     effects = rig.publish(rig.producer(), *"abcde")
     assert taken(effects, consumer) == ["a", "b"]
