@@ -50,9 +50,7 @@ cdef void (*delivery_settle)(void *delivery) noexcept
 cdef c_bool (*delivery_settled)(void *delivery) noexcept
 cdef bytes_t (*delivery_tag)(void *delivery) noexcept
 cdef void (*delivery_update)(void *delivery, uint64_t state) noexcept
-cdef c_bool (*delivery_updated)(void *delivery) noexcept
 cdef c_bool (*link_advance)(void *link) noexcept
-cdef c_bool (*link_is_receiver)(void *link) noexcept
 cdef Py_ssize_t (*link_recv)(void *link, char *bytes, size_t size) noexcept
 cdef Py_ssize_t (*link_send)(void *link, const char *bytes, size_t size) noexcept
 cdef Py_ssize_t (*transport_capacity)(void *transport) noexcept
@@ -85,7 +83,7 @@ def init(dict functions, dict events):
     global collector_peek, collector_pop, event_type, event_context, delivery_new, delivery_abort
     global delivery_aborted, delivery_link, delivery_local_state, delivery_partial, delivery_pending
     global delivery_readable, delivery_remote_state, delivery_settle, delivery_settled, delivery_tag
-    global delivery_update, delivery_updated, link_advance, link_is_receiver, link_recv, link_send
+    global delivery_update, link_advance, link_recv, link_send
     global transport_capacity, transport_peek, transport_pop, transport_push
     global PN_DELIVERY, PN_LINK_REMOTE_OPEN, PN_SESSION_REMOTE_OPEN, scratch
     collector_peek = <void *(*)(void *) noexcept><uintptr_t>functions["pn_collector_peek"]
@@ -105,9 +103,7 @@ def init(dict functions, dict events):
     delivery_settled = <c_bool (*)(void *) noexcept><uintptr_t>functions["pn_delivery_settled"]
     delivery_tag = <bytes_t (*)(void *) noexcept><uintptr_t>functions["pn_delivery_tag"]
     delivery_update = <void (*)(void *, uint64_t) noexcept><uintptr_t>functions["pn_delivery_update"]
-    delivery_updated = <c_bool (*)(void *) noexcept><uintptr_t>functions["pn_delivery_updated"]
     link_advance = <c_bool (*)(void *) noexcept><uintptr_t>functions["pn_link_advance"]
-    link_is_receiver = <c_bool (*)(void *) noexcept><uintptr_t>functions["pn_link_is_receiver"]
     link_recv = <Py_ssize_t (*)(void *, char *, size_t) noexcept><uintptr_t>functions["pn_link_recv"]
     link_send = <Py_ssize_t (*)(void *, const char *, size_t) noexcept><uintptr_t>functions["pn_link_send"]
     transport_capacity = <Py_ssize_t (*)(void *) noexcept><uintptr_t>functions["pn_transport_capacity"]
@@ -346,9 +342,11 @@ cdef class DataPath:
                 if pointer != pointer_last:
                     link = self.by_address.get(<uintptr_t>pointer)
                     pointer_last = pointer
-                if link_is_receiver(pointer):
-                    self.arrived(records, link, pointer, delivery)
-                elif link is not None and delivery_updated(delivery):
+                if link is None:
+                    ignore(pointer, delivery)
+                elif link.incoming:
+                    self.arrived(records, link, delivery)
+                else:
                     self.outcome(records, link, delivery)
             elif kind == PN_LINK_REMOTE_OPEN:
                 records.other(self._link_opened(<uintptr_t>event_context(event)))
@@ -415,14 +413,14 @@ cdef class DataPath:
             if settled:
                 delivery_settle(delivery)
 
-    cdef int arrived(self, Records records, Link link, void *pointer, void *delivery) except -1:
+    cdef int arrived(self, Records records, Link link, void *delivery) except -1:
         """An incoming delivery has new bytes, or the peer settled it."""
         if delivery_readable(delivery):
-            if link is None or link.discarding:
-                read_away(pointer, delivery)
+            if link.discarding:
+                read_away(link.pointer, delivery)
             else:
                 self.read(records, link, delivery)
-        elif link is not None and link.awaiting and delivery_settled(delivery):
+        elif link.awaiting and delivery_settled(delivery):
             number = link.awaiting.pop(<uintptr_t>delivery, None)
             if number is not None:
                 link.remove(number)
@@ -476,11 +474,17 @@ cdef class DataPath:
             detail = self._outcome_detail(<uintptr_t>delivery, code)
         records.outcome(link, code, read_tag(delivery_tag(delivery)), detail)
         delivery_update(delivery, code or ACCEPTED)
-        if delivery_partial(delivery):
+        if link.sending and delivery_partial(delivery):
             delivery_abort(delivery)  # Settled half way: not to be ended as if it were whole.
         else:
             delivery_settle(delivery)
         return 0
+
+
+cdef void ignore(void *pointer, void *delivery) noexcept:
+    # Of a link already freed: driver.py's _ignore.
+    if delivery_readable(delivery):
+        read_away(pointer, delivery)
 
 
 cdef void read_away(void *pointer, void *delivery) noexcept:

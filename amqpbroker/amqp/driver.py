@@ -591,12 +591,23 @@ class PureDriver(Control):
         records = _Records(self.held)
         self.held = []
         collector = self._collector
+        handle_last, link = NULL, None  # Of the event before: runs of one link are the rule.
         while event := lib.pn_collector_peek(collector):
             kind = lib.pn_event_type(event)
             if kind == lib.PN_DELIVERY:
-                self._delivery_changed(records, lib.pn_event_delivery(event))
+                delivery = lib.pn_event_delivery(event)
+                handle = lib.pn_delivery_link(delivery)
+                if handle != handle_last:
+                    handle_last, link = handle, self.by_address.get(_address(handle))
+                if link is None:
+                    _ignore(handle, delivery)
+                elif link.incoming:
+                    self._arrived(records, link, delivery)
+                else:
+                    self._outcome(records, link, delivery)
             elif kind == lib.PN_LINK_REMOTE_OPEN:
                 records.other(self._link_opened(_address(lib.pn_event_link(event))))
+                handle_last = NULL
             elif kind == lib.PN_SESSION_REMOTE_OPEN:
                 records.other(self._session_opened(_address(lib.pn_event_session(event))))
             lib.pn_collector_pop(collector)
@@ -656,24 +667,21 @@ class PureDriver(Control):
             if settled:
                 lib.pn_delivery_settle(delivery)
 
-    def _delivery_changed(self, records: _Records, delivery: Pointer) -> None:
-        handle = lib.pn_delivery_link(delivery)
-        link = self.by_address.get(_address(handle))
-        if lib.pn_link_is_receiver(handle):
-            if lib.pn_delivery_readable(delivery):
-                if link is None or link.discarding:
-                    _read_away(handle, delivery)
-                else:
-                    _read(records, link, delivery)
-            elif link is not None and link.awaiting and lib.pn_delivery_settled(delivery):
-                number = link.awaiting.pop(delivery, None)
-                if number is not None:
-                    del link.ring[number]
-                    lib.pn_delivery_settle(delivery)
-        elif link is not None and lib.pn_delivery_updated(delivery):
-            self._outcome(records, link.slot, delivery)
+    def _arrived(self, records: _Records, link: PureLink, delivery: Pointer) -> None:
+        """An incoming delivery has new bytes, or the peer settled it."""
+        if lib.pn_delivery_readable(delivery):
+            if link.discarding:
+                _read_away(link.handle, delivery)
+            else:
+                _read(records, link, delivery)
+        elif link.awaiting and lib.pn_delivery_settled(delivery):
+            number = link.awaiting.pop(delivery, None)
+            if number is not None:
+                del link.ring[number]
+                lib.pn_delivery_settle(delivery)
 
-    def _outcome(self, records: _Records, link: int, delivery: Pointer) -> None:
+    def _outcome(self, records: _Records, link: PureLink, delivery: Pointer) -> None:
+        """A consumer said something about a delivery of ours."""
         # A local state means that it was reported already, since only this function sets one: an event may still be
         # in the collector for a delivery that was settled here, and it may be the second of two.
         if lib.pn_delivery_local_state(delivery):
@@ -686,7 +694,9 @@ class PureDriver(Control):
             return
         detail = None if code in PLAIN else self._outcome_detail(_address(delivery), code)
         tag = lib.pn_delivery_tag(delivery)
-        records.outcome(link, code, int.from_bytes(ffi.buffer(tag.start, tag.size), "big"), detail)
+        records.outcome(
+            link.slot, code, int.from_bytes(ffi.buffer(tag.start, tag.size), "big"), detail
+        )
         lib.pn_delivery_update(delivery, code or ACCEPTED)
         if lib.pn_delivery_partial(delivery):
             lib.pn_delivery_abort(
@@ -730,6 +740,12 @@ def _read(records: _Records, link: PureLink, delivery: Pointer) -> None:
     link.number_next += 1
 
 
+def _ignore(handle: Pointer, delivery: Pointer) -> None:
+    # Of a link already freed: Proton settled what there was, so only what came since needs reading.
+    if lib.pn_delivery_readable(delivery):
+        _read_away(handle, delivery)
+
+
 def _read_away(handle: Pointer, delivery: Pointer) -> None:
     # A delivery settled before its last transfer would make Proton forget to give back the window of the rest
     # (pn_do_transfer counts bytes that nobody can read): so it is read to its end, then settled.
@@ -745,7 +761,7 @@ FUNCTIONS = """
     pn_collector_peek pn_collector_pop pn_event_type pn_event_context pn_delivery pn_delivery_abort
     pn_delivery_aborted pn_delivery_link pn_delivery_local_state pn_delivery_partial pn_delivery_pending
     pn_delivery_readable pn_delivery_remote_state pn_delivery_settle pn_delivery_settled pn_delivery_tag
-    pn_delivery_update pn_delivery_updated pn_link_advance pn_link_is_receiver pn_link_recv pn_link_send
+    pn_delivery_update pn_link_advance pn_link_recv pn_link_send
     pn_transport_capacity pn_transport_peek pn_transport_pop pn_transport_push
 """
 EVENTS = "PN_DELIVERY PN_LINK_REMOTE_OPEN PN_SESSION_REMOTE_OPEN"
