@@ -207,6 +207,18 @@ def test_what_others_refused_goes_out_in_order_of_arrival() -> None:
     assert taken(rig.credit(two, 9)) == ["1", "2", "3"]
 
 
+@pytest.mark.rule("B8.4", "D-12")
+def test_what_is_refused_later_may_be_older() -> None:
+    rig = Rig()
+    one = rig.consumer(credit=3)
+    two = rig.consumer()
+    rig.publish(rig.producer(), "1", "2", "3")
+    for sequence in (3, 2, 1):
+        rig.settle(one, [sequence], NOT_HERE)
+    assert taken(rig.credit(two, 1)) == ["1"]
+    assert taken(rig.credit(two, 2)) == ["2", "3"]
+
+
 @pytest.mark.rule("D-10", "B8.5")
 def test_annotations_of_modified_are_merged_and_kept() -> None:
     rig = Rig()

@@ -79,6 +79,17 @@ def test_a_large_entry_starts_when_one_frame_is_left() -> None:
     assert taken(rig.publish(rig.producer(), large, "m")) == [large]
 
 
+def test_a_large_entry_uses_all_its_frames() -> None:
+    rig = Rig()
+    session = rig.session(frames=5, frame_bytes=10)
+    rig.consumer(session=session, credit=10)
+    three_frames = "l" * (30 - len(message("")) - 5)
+    effects = rig.publish(rig.producer(), three_frames, three_frames, three_frames)
+    assert len(taken(effects)) == 2
+    assert taken(rig.window(session, 3)) == [three_frames]
+    assert taken(rig.publish(rig.producer(), "m")) == []
+
+
 def test_dispatch_stops_when_the_connection_has_no_room() -> None:
     rig = Rig()
     connection = rig.connection(room=SIZE + 1)

@@ -82,6 +82,14 @@ def test_a_durable_entry_that_expires_while_it_is_stored_is_answered_and_gone() 
     assert rig.queue().stats.expired == 1
 
 
+def test_what_expired_while_it_was_stored_is_not_left_lying() -> None:
+    rig = Rig()
+    rig.publish(rig.producer(), message("m", durable=True, ttl=5))
+    rig.move_to(rig.now + 10)
+    rig.stored()
+    assert not rig.has_queue()
+
+
 def test_entries_that_expire_in_the_middle_leave_no_gap_in_the_order() -> None:
     rig = Rig()
     producer = rig.producer()
