@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out one command line; returns the exit code."""
     options = parse(arguments)
     if options.list:
-        print(report.aligned([(w.name, w.about) for w in workloads.ALL]))
+        print("\n".join(f"{w.name:<12}{w.about}" for w in workloads.ALL))
         return 0
     if options.build:
         print(client.build())

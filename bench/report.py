@@ -11,6 +11,10 @@ COLUMNS = {
     "cpu_us": ("CPU us", 2),
     "p50_us": ("p50 us", 0),
     "p99_us": ("p99 us", 0),
+    "ahead": (
+        "ahead",
+        0,
+    ),  # most messages sent and not received: how deep the queue was, and what was on its way
     "load_us": ("load us", 2),
     "memory_mib": ("MiB", 0),
     "fill_rate": ("fill/s", 0),
@@ -21,6 +25,7 @@ COLUMNS = {
     "connection_kib": ("KiB/conn", 1),
     "idle_percent": ("idle %", 2),
     "start_s": ("start s", 3),
+    "start_cpu_s": ("start CPU s", 3),
 }
 RATIO = "CPU ratio"
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from bench import client
+from bench import client, process
 from bench.brokers import Recipe, Running
 from bench.process import Usage, now, pause
 
@@ -20,6 +20,7 @@ KIB = 1024
 FILL = 300_000  # messages
 IDLE_SECONDS = 30.0  # Two heartbeats of each connection at the usual idle time-out of 60 s.
 SETTLE_SECONDS = 1.0  # After connecting or filling: what was put off is done by then.
+FROM_LOAD = {"rate": "rate", "load_us": "load_cpu_us", "ahead": "ahead_max"}
 TOUCH = ("--producers", 1, "--consumers", 1, "--messages", 2_000)  # Loads code and grows buffers.
 
 
@@ -71,7 +72,7 @@ def measured(load: client.Load, usage: Callable[[], Usage | None]) -> Figures:
     load.go()
     result = load.result()
     after = usage()
-    figures: Figures = {"rate": result["rate"], "load_us": result["load_cpu_us"]}
+    figures: Figures = {name: result[key] for name, key in FROM_LOAD.items()}
     if before is not None and after is not None:
         figures["cpu_us"] = (after.cpu - before.cpu) / result["messages"] * 1e6
         figures["memory_mib"] = after.memory / KIB**2
@@ -139,12 +140,13 @@ def start_time(recipe: Recipe, share: float) -> Figures:  # noqa: ARG001  A star
     options = ["--retry", 60, "--producers", 1, "--messages", 1, *client.fresh_run()]
     with recipe.prepared() as place, client.running(place.url, options) as load:
         started = now()
-        with place.spawned():
+        with place.spawned() as pid:
             load.wait_ready()
             load.go()
             accepted = load.result()["first_accepted_ns"] / 1e9
+            used = process.usage(pid).cpu
             load.close()
-    return {"start_s": accepted - started}
+    return {"start_s": accepted - started, "start_cpu_s": used}
 
 
 def usage_of(broker: Running) -> Usage:
