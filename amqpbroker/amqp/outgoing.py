@@ -14,7 +14,7 @@ from amqpbroker.amqp.tap import LinkFlow
 from amqpbroker.amqp.terminus import consumer_reply, refused_reply
 from amqpbroker.base.errors import NOT_IMPLEMENTED, Refusal
 from amqpbroker.base.ids import Millis, Sequence
-from amqpbroker.engine.commands import Credit, Settle
+from amqpbroker.engine.commands import Credit, Settle, Window
 from amqpbroker.engine.effects import (
     AttachRefused,
     ConsumerAttached,
@@ -97,7 +97,20 @@ class OutgoingLink:
             refusal = Refusal(NOT_IMPLEMENTED, f"delivery state 0x{code:x} is not supported")
             self.connection.fault_link(self, refusal, now)
             return
+        if self._offset and self._pending[0][0] in sequences:
+            self._cut_short(now)
         self.connection.switchboard.apply(Settle(self.at.link, outcome, sequences), now)
+
+    def _cut_short(self, now: Millis) -> None:
+        """The consumer settled the delivery in progress: the driver has told Proton to abort it."""
+        session = self.at.session
+        self.connection.driver.send_end(self.at.slot, settled=True)
+        self._pending.popleft()
+        self._offset = 0
+        session.frames_sent += 1  # The transfer that says so.
+        # The engine has counted all frames of the entry.
+        self.connection.switchboard.apply(Window(session.id, session.frames_left), now)
+        self._answer_drains()
 
     # --- what the engine wants done
 
@@ -162,10 +175,7 @@ class OutgoingLink:
         return True
 
     def give_up(self) -> None:
-        """The link is to be detached: what is half sent is aborted, else Proton holds the Detach back."""
-        if self._offset:
-            self.connection.driver.send_abort(self.at.slot)
-            self._offset = 0
+        """Send no more: a Detach ends what is half sent; an aborted transfer would have to wait for the window."""
         self._pending.clear()
 
     def _answer_drains(self) -> None:

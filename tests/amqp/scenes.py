@@ -17,6 +17,8 @@ OUTCOMES = [
     "amqp:modified:list",
 ]
 
+PART = 60_000  # Of a message, per frame.
+
 _containers = count()
 
 
@@ -56,11 +58,18 @@ def producer(broker: MemoryBroker, address: str | None = "q", **attach: Any) -> 
     return client
 
 
+def send(client: RawClient, payload: bytes, handle: int = 0) -> RawClient:
+    """A message of any size, in frames that fit."""
+    for at in range(0, len(payload), PART):
+        client.transfer(payload[at : at + PART], handle, more=at + PART < len(payload))
+    return client
+
+
 def put(broker: MemoryBroker, *payloads: bytes, address: str = "q") -> None:
     """Messages on a queue, from a client that goes again."""
     client = producer(broker, address)
     for payload in payloads:
-        client.transfer(payload).expect("disposition", state="accepted", settled=True)
+        send(client, payload).wait_for("disposition", state="accepted", settled=True)
     client.close().wait_for("close", error=None)
 
 
