@@ -6,7 +6,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check bench interop fuzz lock clean
+.PHONY: help setup run test check rules bench interop fuzz lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -26,6 +26,9 @@ CHECKS := "ruff format --check" "ruff check" "mypy" "lint-imports --no-logo --no
 
 check: $(STAMP) ## check format, style, types and layers; all of them, whatever the first one says
 	@failed=0; for check in $(CHECKS); do echo "$$check"; PYTHONPATH=. $(BIN)/$$check || failed=1; done; exit $$failed
+
+rules: $(STAMP) ## write docs/rules.md: which test shows which rule
+	@$(BIN)/python scripts/rules.py
 
 bench: $(STAMP) ## measure throughput, latency and start-up (options: make bench ARGS="--help")
 	@$(BIN)/python -m bench $(ARGS)

@@ -3,6 +3,7 @@
 import ast
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -151,6 +152,14 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
         if "://" not in target:
             assert (page.parent / target).exists(), target
+
+
+def test_the_list_of_rules_is_what_the_tests_say() -> None:
+    script = ROOT / "scripts" / "rules.py"
+    told = subprocess.run(
+        [sys.executable, script, "--check"], capture_output=True, text=True, check=False
+    )
+    assert told.returncode == 0, told.stderr
 
 
 def test_no_file_knows_the_machine_it_was_written_on() -> None:
