@@ -5,13 +5,14 @@ Must not know queues: where a message goes and whether it is kept is the engine'
 
 from typing import TYPE_CHECKING
 
-from amqpbroker.amqp.conditions import CODE_OF, tag_info
+from amqpbroker.amqp.conditions import CODE_OF, Condition, tag_info
 from amqpbroker.amqp.performatives import SETTLE_SECOND
 from amqpbroker.amqp.terminus import producer_reply, refused_reply
+from amqpbroker.base.codec import Symbol
 from amqpbroker.base.errors import MESSAGE_SIZE_EXCEEDED, Refusal
 from amqpbroker.base.ids import Millis, Number
 from amqpbroker.base.sections import scan_run
-from amqpbroker.engine.commands import Publish, Unpublished
+from amqpbroker.engine.commands import Outcome, Publish, Unpublished
 from amqpbroker.engine.effects import (
     AttachRefused,
     Dispose,
@@ -81,7 +82,7 @@ class IncomingLink:
         elif isinstance(effect, ForceDetach):
             info = None
             if effect.number is not None and not self.at.is_closed:
-                info = tag_info(self.connection.driver.tag(self.at.slot, effect.number))
+                info = self._tag_info(effect.number)
             self.connection.force_detach(self, effect.refusal, info)
 
     def _grant(self, credit: int) -> None:
@@ -91,15 +92,22 @@ class IncomingLink:
     def _dispose(self, effect: Dispose) -> None:
         if self.at.is_closed:
             return
-        condition = None
         refusal = effect.outcome.refusal
-        if refusal is not None:
-            info = None
-            if self._is_anonymous and effect.count == 1:
-                info = tag_info(self.connection.driver.tag(self.at.slot, effect.first))
-            condition = self.connection.condition(refusal, info)
-        code = CODE_OF[effect.outcome.kind]
-        self.connection.driver.dispose(
-            self.at.slot, effect.first, effect.count, code, not self._second, condition
-        )
+        if refusal is not None and self._is_anonymous:
+            for number in range(effect.first, effect.first + effect.count):
+                info = self._tag_info(Number(number))
+                self._answer(number, 1, effect.outcome, self.connection.condition(refusal, info))
+        else:
+            condition = None if refusal is None else self.connection.condition(refusal)
+            self._answer(effect.first, effect.count, effect.outcome, condition)
         self.connection.touch()
+
+    def _answer(
+        self, first: int, count: int, outcome: Outcome, condition: Condition | None
+    ) -> None:
+        self.connection.driver.dispose(
+            self.at.slot, first, count, CODE_OF[outcome.kind], not self._second, condition
+        )
+
+    def _tag_info(self, number: Number) -> dict[Symbol, object]:
+        return tag_info(self.connection.driver.tag(self.at.slot, number))
