@@ -51,8 +51,6 @@ class Dispatch:
             if queue.behind and any(link in willing for link in queue.behind):
                 self._serve_behind(queue, now)
                 continue
-            if lane.is_drained():
-                return
             takers, count = _takers(queue)
             chunk = lane.take(count, now, lapsed)
             if lapsed:
