@@ -79,7 +79,7 @@ _SYMBOLIC = frozenset((_SYMBOL_8, _SYMBOL_32))
 
 # A transfer up to the constructor of its tag: list8, handle and delivery-id as uints …
 _usual_transfer = re.compile(
-    rb"\x00\x53\x14\xc0..(?:\x43|\x52.)(?:\x43|\x52.|\x70....)\xa0", re.DOTALL
+    rb"\x00\x53\x14\xc0..(?:\x43|\x52.|\x70....)(?:\x43|\x52.|\x70....)\xa0", re.DOTALL
 ).match
 # … and what follows the tag: message-format 0, then perhaps settled, then perhaps that there is no more.
 # By these bytes, the count of the list's fields.
@@ -320,7 +320,12 @@ class PureWalker:
             or last > stop
         ):
             return False
-        link = session.links.get(0 if data[first + 6] == _UINT_0 else data[first + 7])
+        kind = data[first + 6]
+        if kind == _SMALL_UINT:
+            handle = data[first + 7]
+        else:
+            handle = 0 if kind == _UINT_0 else _read_uint(data, first + 7)[0]
+        link = session.links.get(handle)
         if (
             link is None
             or link.in_delivery
