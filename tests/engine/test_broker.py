@@ -1,5 +1,7 @@
 """Whole commands in, whole effects out."""
 
+import sys
+
 import pytest
 
 from amqpbroker.base import errors
@@ -352,3 +354,54 @@ def test_the_answer_of_a_durable_message_waits_for_the_store() -> None:
     assert answers(effects) == [(1, 1, "accepted")]
     assert of(effects, Transfer)[0].payloads[0] == payload
     assert taken(effects) == ["durable", "after"]
+
+
+def work(rig: Rig, producer: int, consumer: int) -> int:
+    """Calls, of Python and of C, that one message takes from Publish to its end."""
+    calls = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    publish = rig.publishing(producer, "m")  # type: ignore[arg-type]
+    broker = rig.broker
+    sys.setprofile(count)
+    broker.apply(Credit(consumer, 1, drain=False), rig.now)  # type: ignore[arg-type]
+    broker.apply(publish, rig.now)
+    broker.dispatch(rig.now)
+    effects = broker.take_effects()
+    (transfer,) = of(effects, Transfer)
+    broker.apply(Settle(transfer.link, ACCEPTED, transfer.sequences), rig.now)
+    broker.dispatch(rig.now)
+    broker.tick(rig.now)
+    broker.close_batch()
+    sys.setprofile(None)
+    assert transfer.link == consumer or len(rig.queue().consumers) > 1
+    return calls
+
+
+@pytest.mark.parametrize("much", ["queues", "connections", "consumers", "depth"])
+def test_what_a_message_costs_does_not_grow_with(much: str) -> None:
+    costs = []
+    for size in (2, 60):
+        rig = Rig()
+        producer = rig.producer()
+        consumer = rig.consumer()
+        for number in range(size):
+            if much == "queues":
+                rig.publish(rig.producer(f"other {number}"), "m")
+            elif much == "connections":
+                rig.consumer("elsewhere", credit=5)
+            elif much == "consumers":
+                rig.consumer(credit=5 * (number % 2))
+            else:
+                rig.publish(producer, *["deep"] * 100)
+        work(rig, producer, consumer)
+        costs.append(work(rig, producer, consumer))
+    if (
+        much == "depth"
+    ):  # Five entries are taken where there was one; a hundred times the depth is the same.
+        assert costs[1] <= costs[0] + 5
+    else:
+        assert costs[0] == costs[1]
