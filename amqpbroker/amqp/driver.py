@@ -53,6 +53,7 @@ Record = tuple[Any, ...]
 Pointer = Any  # A cffi pointer: the binding has no types.
 
 NULL = ffi.NULL
+DELIVERY = lib.PN_DELIVERY
 
 
 class StaleSlot(AssertionError):  # noqa: N818 - the name of docs/seams.md
@@ -591,12 +592,14 @@ class PureDriver(Control):
         records = _Records(self.held)
         self.held = []
         collector = self._collector
+        peek, pop, type_of = lib.pn_collector_peek, lib.pn_collector_pop, lib.pn_event_type
+        delivery_of, link_of = lib.pn_event_delivery, lib.pn_delivery_link
         handle_last, link = NULL, None  # Of the event before: runs of one link are the rule.
-        while event := lib.pn_collector_peek(collector):
-            kind = lib.pn_event_type(event)
-            if kind == lib.PN_DELIVERY:
-                delivery = lib.pn_event_delivery(event)
-                handle = lib.pn_delivery_link(delivery)
+        while event := peek(collector):
+            kind = type_of(event)
+            if kind == DELIVERY:
+                delivery = delivery_of(event)
+                handle = link_of(delivery)
                 if handle != handle_last:
                     handle_last, link = handle, self.by_address.get(_address(handle))
                 if link is None:
@@ -610,7 +613,7 @@ class PureDriver(Control):
                 handle_last = NULL
             elif kind == lib.PN_SESSION_REMOTE_OPEN:
                 records.other(self._session_opened(_address(lib.pn_event_session(event))))
-            lib.pn_collector_pop(collector)
+            pop(collector)
         return records
 
     def dispose(
@@ -627,21 +630,28 @@ class PureDriver(Control):
         Not settled ones are settled by the driver once the peer settles. What the peer has settled is only settled.
         """
         record = self._link(link, incoming=True)
+        ring, awaiting = record.ring, record.awaiting
+        is_settled, update, end = (
+            lib.pn_delivery_settled,
+            lib.pn_delivery_update,
+            lib.pn_delivery_settle,
+        )
         for number in range(first, first + count):
-            delivery = record.ring.get(number)
+            delivery = ring.get(number)
             if delivery is None:
                 self._stale_number(link, number)
-            peer_settled = lib.pn_delivery_settled(delivery)
+            peer_settled = is_settled(delivery)
             if code and not peer_settled:
                 if condition is not None:
                     self._set_error(_address(delivery), condition)
-                lib.pn_delivery_update(delivery, code)
+                update(delivery, code)
             if settle or peer_settled:
-                del record.ring[number]
-                record.awaiting.pop(delivery, None)
-                lib.pn_delivery_settle(delivery)
+                del ring[number]
+                if awaiting:
+                    awaiting.pop(delivery, None)
+                end(delivery)
             else:
-                record.awaiting[delivery] = number
+                awaiting[delivery] = number
 
     def send_run(
         self,
@@ -659,11 +669,18 @@ class PureDriver(Control):
         chars = ffi.new("char[8]")
         view = ffi.buffer(chars)
         tag = ffi.new("pn_bytes_t *", {"start": chars, "size": 8})
+        value = tag[0]
+        begin, send, advance = lib.pn_delivery, lib.pn_link_send, lib.pn_link_advance
         for lease, payload in zip(tags, payloads, strict=False):
             view[:] = lease.to_bytes(8, "big")
-            delivery = lib.pn_delivery(handle, tag[0])
-            lib.pn_link_send(handle, ffi.from_buffer(payload), len(payload))
-            lib.pn_link_advance(handle)
+            delivery = begin(handle, value)
+            # cffi passes bytes as they are; for a bytearray it needs to be told that they stay where they are.
+            send(
+                handle,
+                payload if type(payload) is bytes else ffi.from_buffer(payload),
+                len(payload),
+            )
+            advance(handle)
             if settled:
                 lib.pn_delivery_settle(delivery)
 

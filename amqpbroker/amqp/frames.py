@@ -64,15 +64,7 @@ _read_uint = struct.Struct(">I").unpack_from
 _read_size_count = struct.Struct(">II").unpack_from
 
 # Constructors [1.6] that are named below.
-_UINT_0, _UBYTE, _SMALL_UINT, _SMALL_ULONG, _BOOLEAN, _UINT, _ULONG = (
-    0x43,
-    0x50,
-    0x52,
-    0x53,
-    0x56,
-    0x70,
-    0x80,
-)
+_UBYTE, _SMALL_UINT, _SMALL_ULONG, _BOOLEAN, _UINT, _ULONG = 0x50, 0x52, 0x53, 0x56, 0x70, 0x80
 _BINARY_8, _SYMBOL_8, _BINARY_32, _SYMBOL_32 = 0xA0, 0xA3, 0xB0, 0xB3
 _LIST_0, _LIST_8, _LIST_32 = 0x45, 0xC0, 0xD0
 _SYMBOLIC = frozenset((_SYMBOL_8, _SYMBOL_32))
@@ -320,11 +312,11 @@ class PureWalker:
             or last > stop
         ):
             return False
-        kind = data[first + 6]
-        if kind == _SMALL_UINT:
+        handle = 0
+        if data[first + 6] == _SMALL_UINT:
             handle = data[first + 7]
-        else:
-            handle = 0 if kind == _UINT_0 else _read_uint(data, first + 7)[0]
+        elif data[first + 6] == _UINT:
+            handle = _read_uint(data, first + 7)[0]
         link = session.links.get(handle)
         if (
             link is None
