@@ -5,6 +5,7 @@ connections, sessions and links, and the deadlines of the peers.
 """
 
 import secrets
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -17,7 +18,7 @@ from amqpbroker.base.ids import BatchNumber, ConnectionId, LinkId, Millis, Sessi
 from amqpbroker.engine.broker import Broker
 from amqpbroker.engine.commands import Command, Stored
 from amqpbroker.engine.deadlines import Deadlines
-from amqpbroker.engine.effects import Append, Note
+from amqpbroker.engine.effects import Append, Effect, Note
 from amqpbroker.engine.records import Batch
 
 
@@ -53,6 +54,8 @@ class Switchboard:
         self._dirty: dict[Peer, None] = {}  # In the order in which they got output.
         self._deadlines: Deadlines[ConnectionId] = Deadlines()
         self._notes: list[Note] = []
+        self._effects: deque[Effect] = deque()  # To be carried out, in this order.
+        self._is_carrying_out = False
         self._connections_made = 0
         self._sessions_made = 0
         self._links_made = 0
@@ -192,17 +195,27 @@ class Switchboard:
         self._carry_out(now)
 
     def _carry_out(self, now: Millis) -> None:
-        links = self._links
-        for effect in self._broker.take_effects():
-            if isinstance(effect, Append):
-                self._store.submit(effect.batch)
-            elif isinstance(effect, Note):
-                self._notes.append(effect)
-            elif (link := links.get(effect.link)) is not None:
-                try:
-                    link.carry_out(effect)
-                except EngineBroken:
-                    raise
-                except Exception as error:  # noqa: BLE001  As in _guard; inlined, since it is per run.
-                    # It may be another peer than the one whose frame brought the effect about.
-                    self._blame(link.connection.peer, error, now)
+        """In the engine's order: what follows from an effect waits until those before it are done."""
+        self._effects += self._broker.take_effects()
+        if self._is_carrying_out:
+            return
+        self._is_carrying_out = True
+        try:
+            while self._effects:
+                self._carry_out_one(self._effects.popleft(), now)
+        finally:
+            self._is_carrying_out = False
+
+    def _carry_out_one(self, effect: Effect, now: Millis) -> None:
+        if isinstance(effect, Append):
+            self._store.submit(effect.batch)
+        elif isinstance(effect, Note):
+            self._notes.append(effect)
+        elif (link := self._links.get(effect.link)) is not None:
+            try:
+                link.carry_out(effect)
+            except EngineBroken:
+                raise
+            except Exception as error:  # noqa: BLE001  As in _guard; inlined, since it is per run.
+                # It may be another peer than the one whose frame brought the effect about.
+                self._blame(link.connection.peer, error, now)
