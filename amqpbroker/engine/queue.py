@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from amqpbroker.engine.consumer import Consumer
 
 ARRIVAL_ORDER = b""  # Order key of a standard queue: the sequence alone (docs/seams.md, section 5).
+STALE_MAX = 64  # Of `behind`: with fewer stale items, making it anew costs more than it frees.
 SECTION = b"\x00\x53\x72"  # What makes a map a message-annotations section [3.2.3].
 
 
@@ -111,10 +112,6 @@ class Queue:
     def count(self) -> int:
         """Everything the queue owns (semantics: depth)."""
         return self.storing + self.ready + self.held + self.leased
-
-    def is_idle(self) -> bool:
-        """Nobody is on it and nothing in it."""
-        return not self.consumers and not self.count()
 
     # --- arrivals -----------------------------------------------------------------------------------------------
 
@@ -304,9 +301,23 @@ class Queue:
 
     def _offer_to_others(self, entry: Entry, history: History) -> None:
         for link, consumer in self.consumers.items():
-            if not consumer.copies and link not in history.refusers:
+            if consumer.copies or link in history.refusers:
+                continue
+            self.behind[link] = consumer
+            if len(consumer.behind) < 2 * len(self.refused) + STALE_MAX:
                 heapq.heappush(consumer.behind, entry.sequence)
-                self.behind[link] = consumer
+            else:  # What others have taken since is still in it, once for each time it came back.
+                consumer.behind = self._behind_of(link)
+
+    def _behind_of(self, link: LinkId) -> list[Sequence]:
+        """The READY entries that others refused and this link did not: sorted, so a heap."""
+        return sorted(
+            sequence
+            for sequence, entry in self.refused.items()
+            if entry.state == READY
+            and entry.history is not None
+            and link not in entry.history.refusers
+        )
 
     def oldest_behind(self, consumer: "Consumer", now: Millis) -> Entry | None:
         """The oldest entry that others refused and this one may have."""
@@ -330,9 +341,7 @@ class Queue:
         self.consumers[consumer.link] = consumer
         if consumer.copies:
             return
-        consumer.behind = sorted(
-            sequence for sequence, entry in self.refused.items() if entry.state == READY
-        )
+        consumer.behind = self._behind_of(consumer.link)
         if consumer.behind:
             self.behind[consumer.link] = consumer
 

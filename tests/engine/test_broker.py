@@ -294,6 +294,20 @@ def test_a_second_link_of_the_same_name_takes_over() -> None:
 
 
 @pytest.mark.rule("B13.1")
+def test_a_stolen_producers_address_goes_when_nothing_keeps_it() -> None:
+    rig = Rig()
+    connection = rig.connection("me")
+    old = rig.producer("old", session=rig.session(connection), name="x")
+    rig.detach(rig.consumer("old"))
+    new, effects = rig.attach_producer("new", session=rig.session(connection), name="x")
+    assert kinds(effects) == ["ForceDetach", "ProducerAttached", "Grant"]
+    assert the(effects, ForceDetach).link == old
+    assert [address.name for address in rig.broker._routing] == ["new"]
+    assert rig.publish(old, "m") == []
+    assert answers(rig.publish(new, "m")) == [(0, 1, "accepted")]
+
+
+@pytest.mark.rule("B13.1")
 def test_a_refused_attach_steals_nothing() -> None:
     rig = Rig()
     connection = rig.connection("me")

@@ -4,7 +4,15 @@ import pytest
 
 from amqpbroker.base import errors
 from amqpbroker.base.ids import ConnectionId, LinkId, Millis, SessionId
-from amqpbroker.engine.commands import ACCEPTED, RELEASED, Lifetime, Settle
+from amqpbroker.engine.commands import (
+    ACCEPTED,
+    RELEASED,
+    AttachProducer,
+    Lifetime,
+    Node,
+    Settle,
+    Terminus,
+)
 from amqpbroker.engine.effects import (
     AttachRefused,
     ConsumerAttached,
@@ -155,6 +163,15 @@ def test_a_dynamic_node_is_named_by_the_broker_and_works_both_ways() -> None:
     assert address.startswith("tmp.")
     rig.credit(link, 1)
     assert taken(rig.publish(rig.producer(address), "reply"), link) == ["reply"]
+
+
+@pytest.mark.rule("B11.6")
+def test_a_fresh_name_without_the_reserved_beginning_gets_it() -> None:
+    rig = Rig()
+    target = Terminus(None, Node.ANY, Lifetime.ON_CLOSE, "fresh")
+    session = rig.session()
+    effects = rig.do(AttachProducer(session, LinkId(99), "x", target, can_reject=True))
+    assert the(effects, ProducerAttached).address == "tmp.fresh"
 
 
 @pytest.mark.rule("B11.5")

@@ -4,11 +4,14 @@ from collections.abc import Callable
 
 import pytest
 
+from amqpbroker.base.ids import Millis
 from amqpbroker.engine.commands import RELEASED, Outcome, OutcomeKind
 from amqpbroker.engine.message import LEASED
-from amqpbroker.engine.queue import Queue, merge
+from amqpbroker.engine.queue import STALE_MAX, Queue, merge
 from amqpbroker.engine.settings import AddressSettings, BrokerSettings
-from tests.engine.rig import REJECTED, Rig, message
+from tests.engine.rig import REJECTED, Rig, kinds, message, taken
+
+NOT_HERE = Outcome(OutcomeKind.MODIFIED, undeliverable_here=True)
 
 
 @pytest.mark.rule("11", "T-8")
@@ -59,6 +62,52 @@ def test_a_consumer_that_comes_later_gets_what_others_refused_and_left() -> None
     assert rig.queue().consumers[two].behind == [1, 2]
     rig.detach(two)
     assert rig.queue().refused.keys() == {1, 2}
+
+
+def test_what_comes_back_again_and_again_does_not_pile_up_where_nobody_takes_it() -> None:
+    rig = Rig()
+    one, two = rig.consumer(credit=1), rig.consumer()
+    idle = rig.consumer()
+    rig.publish(rig.producer(), "m")
+    rig.settle(one, [1], NOT_HERE)
+    for _ in range(3 * STALE_MAX):
+        rig.credit(two, 1)
+        rig.settle(two, [1], RELEASED)
+    behind = rig.queue_consumer(idle).behind
+    assert len(behind) <= STALE_MAX + 2
+    assert taken(rig.credit(idle, 1)) == ["m"]
+    assert rig.credit(idle, 5) == []
+
+
+def test_what_was_refused_and_is_taken_by_another_is_not_offered_again() -> None:
+    rig = Rig()
+    one, two, three = rig.consumer(credit=2), rig.consumer(), rig.consumer()
+    rig.publish(rig.producer(), "1", "2")
+    rig.settle(one, [1, 2], NOT_HERE)
+    assert taken(rig.credit(two, 1)) == ["1"]
+    assert taken(rig.credit(three, 9)) == ["2"]
+
+
+def test_what_was_refused_expires_like_all_else() -> None:
+    rig = Rig()
+    one, two = rig.consumer(credit=2), rig.consumer()
+    rig.publish(rig.producer(), message("1", ttl=5), message("2", ttl=5), "3")
+    rig.settle(one, [1], NOT_HERE)
+    rig.settle(one, [2], RELEASED)
+    rig.now = Millis(rig.now + 6)
+    assert taken(rig.credit(two, 9)) == ["3"]
+    assert rig.queue().stats.expired == 2
+
+
+def test_a_drain_waits_for_what_others_refused_while_the_window_is_closed() -> None:
+    rig = Rig()
+    session = rig.session(frames=0)
+    one, two = rig.consumer(credit=1), rig.consumer(session=session)
+    rig.publish(rig.producer(), "m")
+    rig.settle(one, [1], NOT_HERE)
+    assert rig.credit(two, 5, drain=True) == []
+    effects = rig.window(session, 5)
+    assert kinds(effects) == ["Transfer", "Drained"]
 
 
 @pytest.mark.rule("D-10")
