@@ -10,9 +10,11 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
+from importlib import import_module
+from importlib.machinery import PathFinder
 
 from amqpbroker import __version__
+from amqpbroker.base.twins import PURE_WANTED
 
 TYPE_CHECKING = False  # Type checkers know the name; typing itself costs 5 ms of a start.
 if TYPE_CHECKING:
@@ -21,9 +23,9 @@ if TYPE_CHECKING:
 EXIT_OK = 0
 EXIT_CONFIG = 2  # argparse's own for wrong use, too.
 
-TWINS = {"driver": "amqp/_driver", "frames": "amqp/_frames", "sections": "base/_sections"}
+HELP_WIDTH = 80
 
-PURE_WANTED = os.environ.get("AMQPBROKER_PURE_PYTHON") == "1"  # noqa: TID251  As each twin's own module asks.
+TWINS = {"driver": "amqp._driver", "frames": "amqp._frames", "sections": "base._sections"}
 
 # importlib.metadata would know, but costs 47 ms of a 60 ms budget, and pathlib another 15 ms.
 PROTON_INFO = re.compile(r"python_qpid_proton-(.+)\.dist-info")
@@ -46,19 +48,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """The verbs and their options."""
-    parser = argparse.ArgumentParser(prog="amqpbroker", description="An AMQP 1.0 broker.")
-    parser.add_argument("--version", action="store_true", help="versions, and which driver runs")
-    # With `prog` given, argparse need not format a usage line, for which it loads shutil and all compressors.
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", prog=parser.prog)
-    serve_parser = verbs.add_parser("serve", help="run a broker until SIGTERM or Ctrl-C")
-    add_config(serve_parser, required=False)
-    config_parser = verbs.add_parser("config", help="look at configuration files")
-    config_verbs = config_parser.add_subparsers(
-        dest="config_verb", metavar="VERB", required=True, prog=config_parser.prog
+    parser = argparse.ArgumentParser(
+        prog="amqpbroker", description="An AMQP 1.0 broker.", formatter_class=_help
     )
-    check_parser = config_verbs.add_parser("check", help="name all that is wrong with the files")
+    parser.add_argument("--version", action="store_true", help="versions, and which driver runs")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB")
+    serve_parser = verbs.add_parser(
+        "serve", help="run a broker until SIGTERM or Ctrl-C", formatter_class=_help
+    )
+    add_config(serve_parser, required=False)
+    config_parser = verbs.add_parser(
+        "config", help="look at configuration files", formatter_class=_help
+    )
+    config_verbs = config_parser.add_subparsers(dest="config_verb", metavar="VERB", required=True)
+    check_parser = config_verbs.add_parser(
+        "check", help="name all that is wrong with the files", formatter_class=_help
+    )
     add_config(check_parser, required=True)
     return parser
+
+
+def _help(prog: str) -> argparse.HelpFormatter:
+    """Help of a fixed width: argparse asks for the terminal's at each option, by shutil with all compressors, 5 ms."""
+    return argparse.HelpFormatter(prog, width=HELP_WIDTH)
 
 
 def add_config(parser: argparse.ArgumentParser, *, required: bool) -> None:
@@ -85,7 +97,7 @@ def serve(files: Sequence[str]) -> int:
     log.set_up(settings.logging)
     if not files:
         log.log_note("settings_stock", {"says": "no passwords, this machine only, all in memory"})
-    pure = [name for name, stem in TWINS.items() if twin_kind(stem) == "pure"]
+    pure = pure_twins()
     if pure and not PURE_WANTED:
         log.log_note("driver_pure", {"pure": ",".join(pure)})
     return loop.serve(settings)
@@ -120,15 +132,32 @@ def load(files: Sequence[str]) -> "ServeSettings | None":
 def version_text() -> str:
     """Broker, Python and Proton, and for each twin whether it is compiled or pure."""
     python = ".".join(str(part) for part in sys.version_info[:3])
-    kinds = ", ".join(f"{name} {twin_kind(stem)}" for name, stem in TWINS.items())
+    kinds = ", ".join(f"{name} {twin_kind(module)}" for name, module in TWINS.items())
     return f"amqpbroker {__version__} (Python {python}, Proton {proton_version()}; {kinds})"
 
 
-def twin_kind(stem: str) -> str:
-    """Whether the twin at `stem` was built for this Python, and is wanted."""
-    base = os.path.join(os.path.dirname(__file__), stem)  # noqa: PTH118, PTH120  See PROTON_INFO.
-    built = any(os.path.exists(base + suffix) for suffix in EXTENSION_SUFFIXES)  # noqa: PTH110
-    return "compiled" if built and not PURE_WANTED else "pure"
+def twin_kind(module: str) -> str:
+    """Whether this twin is wanted and loads: without Proton's 100 ms, `serve` would run the same."""
+    if PURE_WANTED:
+        return "pure"
+    try:
+        import_module(f"amqpbroker.{module}")
+    except ImportError:  # Not built, or for another Python.
+        return "pure"
+    return "compiled"
+
+
+def pure_twins() -> list[str]:
+    """Which of the modules that run now are not compiled; they are loaded if they were not."""
+    from amqpbroker.amqp import driver, frames
+    from amqpbroker.base import sections
+
+    compiled = {
+        "driver": driver.COMPILED,
+        "frames": frames.COMPILED,
+        "sections": sections.COMPILED,
+    }
+    return [name for name, is_compiled in compiled.items() if not is_compiled]
 
 
 def proton_version() -> str:

@@ -70,19 +70,42 @@ def test_version_names_what_runs() -> None:
     assert re.fullmatch(pattern, done.stdout)
 
 
-def test_version_tells_the_truth_about_the_driver() -> None:
-    from amqpbroker.amqp import driver
+def test_version_tells_the_truth_about_each_twin() -> None:
+    said = dict(re.findall(r"(driver|frames|sections) (\w+)", cli.version_text()))
+    assert [name for name, kind in said.items() if kind == "pure"] == cli.pure_twins()
 
-    said = re.search(r"driver (\w+)", cli.version_text())
-    assert said is not None
-    assert (said[1] == "compiled") == (driver.Driver is not driver.PureDriver)
+
+def test_a_twin_that_does_not_load_is_told_by_version_and_by_serve(config: Path) -> None:
+    # A None in sys.modules makes its import fail, as a file for another Python does.
+    start = (
+        "import sys; sys.modules['amqpbroker.amqp._driver'] = None; from amqpbroker import cli; "
+    )
+    version = subprocess.run(
+        [sys.executable, "-c", start + "cli.main(['--version'])"],
+        capture_output=True, text=True, check=True, timeout=READY_S,
+    )  # fmt: skip
+    assert "driver pure" in version.stdout
+    arguments = [sys.executable, "-c", f"{start} cli.main(['serve', '-c', '{config}'])"]
+    with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert "pure=driver" in line_with(process, "driver_pure")
+        finally:
+            process.kill()
 
 
 def test_version_imports_nothing_heavy() -> None:
     text = "import sys; from amqpbroker import cli; cli.main(['--version']); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
-    assert not loaded & {"proton", "pydantic", "yaml", "importlib.metadata", "logging", "asyncio"}
+    assert not loaded & {
+        "proton",
+        "pydantic",
+        "yaml",
+        "importlib.metadata",
+        "logging",
+        "asyncio",
+        "shutil",
+    }
 
 
 def test_start_up_is_quick() -> None:

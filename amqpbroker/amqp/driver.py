@@ -13,12 +13,13 @@ that address yet. Deliveries have no reference of ours: Proton keeps each until 
 it exactly until we do that. A settled one is pooled and used again, hence no pointer to it is kept anywhere.
 """
 
-import os
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from cproton_ffi import ffi, lib
+
+from amqpbroker.base.twins import PURE_WANTED
 
 # Tags of the records of take(); docs/seams.md section 3 has the rest of each record.
 SESSION_OPENED = 1
@@ -805,9 +806,7 @@ def _compiled() -> type[PureDriver] | None:
 
 
 CompiledDriver = _compiled()
-COMPILED: bool = (
-    CompiledDriver is not None and os.environ.get("AMQPBROKER_PURE_PYTHON") != "1"  # noqa: TID251 - it is asked at import
-)
+COMPILED: bool = CompiledDriver is not None and not PURE_WANTED
 if TYPE_CHECKING:
     Driver = PureDriver
 else:

@@ -13,7 +13,6 @@ both and compare them on damaged input.
 Must not know Proton, nor what becomes of an item. The table of checks is docs/seams.md section 4.
 """
 
-import os
 import re
 import struct
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, cast
@@ -28,6 +27,7 @@ from amqpbroker.base.errors import (
     UNATTACHED_HANDLE,
     WINDOW_VIOLATION,
 )
+from amqpbroker.base.twins import PURE_WANTED
 
 # Tags of items: what stands first in each tuple that `next` returns.
 BULK: Final = 0
@@ -661,8 +661,7 @@ def _tag_fault(tag: bytes | None) -> str:
 
 def _choose() -> type[PureWalker]:
     """The compiled twin, unless it is not there or not wanted."""
-    # No setting of the broker's: it chooses between equals, for tests and for whoever doubts.
-    if os.environ.get("AMQPBROKER_PURE_PYTHON") == "1":  # noqa: TID251
+    if PURE_WANTED:
         return PureWalker
     try:
         from amqpbroker.amqp._frames import CompiledWalker

@@ -22,12 +22,12 @@ Facts are shared: they hang on the header's bytes and the place of the annotatio
 all messages of a producer. So a message costs no object of its own unless it names an absolute expiry time.
 """
 
-import os
 from functools import lru_cache
 from typing import Final
 
 from amqpbroker.base import codec
 from amqpbroker.base.ids import Millis
+from amqpbroker.base.twins import PURE_WANTED
 
 Payload = bytes | bytearray
 """A bytearray (put together from many frames) is not changed by anybody from here on."""
@@ -515,8 +515,7 @@ scan_run = scan_run_pure
 deliver = deliver_pure
 to = to_pure
 
-# Not a setting of the broker but of the process, like PYTHONMALLOC: it must be known before anything is configured.
-if os.environ.get("AMQPBROKER_PURE_PYTHON") != "1":  # noqa: TID251
+if not PURE_WANTED:
     try:
         from amqpbroker.base import _sections
     except ImportError:
