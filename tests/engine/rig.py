@@ -89,8 +89,12 @@ def header_of(payload: bytes) -> list[object]:
 class Rig:
     """Numbers are given out here; `now` stands still until it is moved."""
 
-    def __init__(self, settings: BrokerSettings | None = None) -> None:
+    def __init__(
+        self, settings: BrokerSettings | None = None, *, credit: int = 1000, credit_low: int = 300
+    ) -> None:
         self.broker = Broker(settings or BrokerSettings())
+        self.credit = credit  # Of the connections opened here.
+        self.credit_low = credit_low
         self.now = START
         self.appended: list[BatchNumber] = []  # Handed to the store, not yet told as stored.
         self.records: list[Record] = []  # All, in order.
@@ -148,7 +152,8 @@ class Rig:
 
     def connection(self, container: str = "", *, room: int = PLENTY) -> ConnectionId:
         number = ConnectionId(self.number())
-        assert not self.do(OpenConnection(number, container or f"container {number}", room))
+        name = container or f"container {number}"
+        assert not self.do(OpenConnection(number, name, room, self.credit, self.credit_low))
         return number
 
     def session(

@@ -122,7 +122,7 @@ def test_a_senders_own_delivery_count_does_not_leak() -> None:
     assert taken(effects, consumer) == ["m"]
 
 
-@pytest.mark.rule("D-1", "9.3")
+@pytest.mark.rule("9.3", "B8.9")
 @pytest.mark.parametrize(("clean", "count"), [(True, None), (False, 1)])
 def test_a_lost_connection_counts_and_a_clean_close_does_not(clean: bool, count: object) -> None:
     rig = Rig()

@@ -86,7 +86,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.rig = Rig(BrokerSettings(credit=CREDIT, credit_low=LOW))
+        self.rig = Rig(credit=CREDIT, credit_low=LOW)
         self.queues: dict[str, ModelQueue] = {name: ModelQueue() for name in QUEUES}
         self.rooms: dict[ConnectionId, Peer] = {}
         self.windows: dict[SessionId, tuple[ConnectionId, Peer]] = {}

@@ -183,7 +183,7 @@ def test_a_durable_message_that_has_expired_already_is_not_stored() -> None:
 
 @pytest.mark.rule("AF-3", "B4.8")
 def test_credit_is_topped_up_at_the_low_mark() -> None:
-    rig = Rig(BrokerSettings(credit=10, credit_low=3))
+    rig = Rig(credit=10, credit_low=3)
     producer, effects = rig.attach_producer()
     assert the(effects, Grant).credit == 10
     assert of(rig.publish(producer, *"abcdef"), Grant) == []
@@ -192,7 +192,7 @@ def test_credit_is_topped_up_at_the_low_mark() -> None:
 
 def test_credit_for_durable_messages_comes_back_when_they_are_stored() -> None:
     """Bug case 15: credit given on receipt lets a fast sender fill memory."""
-    rig = Rig(BrokerSettings(credit=10, credit_low=3))
+    rig = Rig(credit=10, credit_low=3)
     producer = rig.producer()
     durable = [message("m", durable=True)] * 10
     assert of(rig.publish(producer, *durable), Grant) == []
@@ -202,7 +202,7 @@ def test_credit_for_durable_messages_comes_back_when_they_are_stored() -> None:
 
 
 def test_credit_while_some_is_unstored_leaves_room_for_it() -> None:
-    rig = Rig(BrokerSettings(credit=10, credit_low=3))
+    rig = Rig(credit=10, credit_low=3)
     producer = rig.producer()
     rig.publish(producer, *[message("m", durable=True)] * 4)
     assert the(rig.publish(producer, *"abc"), Grant).credit == 3
@@ -210,14 +210,14 @@ def test_credit_while_some_is_unstored_leaves_room_for_it() -> None:
 
 @pytest.mark.rule("B4.13")
 def test_deliveries_that_bring_no_message_give_their_credit_back() -> None:
-    rig = Rig(BrokerSettings(credit=10, credit_low=3))
+    rig = Rig(credit=10, credit_low=3)
     producer = rig.producer()
     assert rig.unpublished(producer, 6) == []
     assert the(rig.unpublished(producer, 1), Grant).credit == 7
 
 
 def test_rejected_messages_give_their_credit_back() -> None:
-    rig = Rig(BrokerSettings(credit=2, credit_low=1))
+    rig = Rig(credit=2, credit_low=1)
     assert the(rig.publish(rig.producer(), MALFORMED), Grant).credit == 1
 
 
