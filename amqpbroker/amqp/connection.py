@@ -311,7 +311,14 @@ class Connection:
         self._is_engaged = True
         container = opening.container_id
         self.switchboard.apply(
-            commands.OpenConnection(self.peer.connection, container, self._room), now
+            commands.OpenConnection(
+                self.peer.connection,
+                container,
+                self._room,
+                self.settings.credit,
+                self.settings.credit_low,
+            ),
+            now,
         )
         self.switchboard.note("peer_opened", peer=self.peer.remote, container=container)
 
@@ -346,10 +353,11 @@ class Connection:
             return
         at = Attachment(self.switchboard.new_link(), session, self._opened_slot, attach)
         link: Link = OutgoingLink(self, at) if attach.role else IncomingLink(self, at)
-        session.links[attach.handle] = link
+        crowded = tap.too_many_links(len(self._links), self.settings)
+        session.add_link(link)
         self._links[at.slot] = link
         self.switchboard.add_link(link)
-        command = self._attach_command(link)
+        command = crowded or self._attach_command(link)
         if isinstance(command, Refusal):
             self.refuse_attach(link, refused_reply(attach), command)
         else:
@@ -413,7 +421,7 @@ class Connection:
         if fault is not None:
             self._answer_fault(fault, session, now)
             return
-        link = session.links.pop(detach.handle)
+        link = session.take_link(detach.handle)
         self.walker.detach(channel, detach.handle)
         if not self._push(frame, now):
             return
@@ -610,10 +618,9 @@ class Connection:
     def _leave_session(self, session: Session, refusal: Refusal | None, now: Millis) -> None:
         self.switchboard.apply(commands.CloseSession(session.id), now)
         session.is_ended = True
-        for link in session.links.values():
+        for link in session.take_links():
             link.at.is_closed = True
             self._drop_link(link)
-        session.links.clear()
         self.driver.close_session(
             session.slot, None if refusal is None else self.condition(refusal)
         )

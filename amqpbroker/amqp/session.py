@@ -28,6 +28,7 @@ class Session:
     """What the peer's Begin and Flow frames said, and the links that were attached since."""
 
     __slots__ = (
+        "_names",
         "channel",
         "frames_sent",
         "handle_max",
@@ -48,6 +49,8 @@ class Session:
         self.handle_max = begin.handle_max  # The peer's: highest handle that we may use.
         self.next_incoming_id = begin.next_outgoing_id  # When the walker's window was set last.
         self.links: dict[int, IncomingLink | OutgoingLink] = {}  # By the peer's handle.
+        # Looked up at each attach: looking through the links would make many of them quadratic.
+        self._names: set[tuple[str, bool]] = set()
         self.frames_sent = 0  # Transfer frames; Proton's next-outgoing-id, which starts at 0.
         self.window_end = min(
             begin.incoming_window, UNLIMITED_FRAMES
@@ -82,4 +85,22 @@ class Session:
 
     def has_link(self, name: str, *, incoming: bool) -> bool:
         """Whether a link of this name and direction is attached here."""
-        return any(link.name == name and link.incoming == incoming for link in self.links.values())
+        return (name, incoming) in self._names
+
+    def add_link(self, link: "IncomingLink | OutgoingLink") -> None:
+        """The peer has attached it, under a handle and a name that were free."""
+        self.links[link.at.handle] = link
+        self._names.add((link.name, link.incoming))
+
+    def take_link(self, handle: int) -> "IncomingLink | OutgoingLink":
+        """The link that the peer detaches; handle and name are free again (B3.4)."""
+        link = self.links.pop(handle)
+        self._names.remove((link.name, link.incoming))
+        return link
+
+    def take_links(self) -> "list[IncomingLink | OutgoingLink]":
+        """All of them: the session has ended."""
+        links = list(self.links.values())
+        self.links.clear()
+        self._names.clear()
+        return links

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from amqpbroker.amqp.settings import PeerSettings
 
 MAX_FRAME_SIZE_MIN: Final = 512  # [2.7.1]
+# A refused link stays until its peer has detached, which a bad one never does: so many times links_max, and its
+# session is ended.
+REFUSED_LINKS_FACTOR: Final = 2
 NAME_BYTES_MAX: Final = 1_024
 
 Rewrite = Callable[[int, bytes], bytes]  # (channel, body) -> the new body of that frame
@@ -125,9 +128,20 @@ def check_attach(
     if session.has_link(attach.name, incoming=not attach.role):
         # Proton would close the whole connection.
         return _end(ERRANT_LINK, f"link {attach.name:.100} is attached in this session")
-    if links_of_peer >= settings.links_max or len(session.links) > session.handle_max:
-        return _end(RESOURCE_LIMIT_EXCEEDED, f"{links_of_peer} links are attached, no more fit")
+    if len(session.links) > session.handle_max:
+        text = f"no handle is left for our answer: the peer's handle-max is {session.handle_max}"
+        return _end(RESOURCE_LIMIT_EXCEEDED, text)
+    if links_of_peer >= REFUSED_LINKS_FACTOR * settings.links_max:
+        return _end(RESOURCE_LIMIT_EXCEEDED, "too many links were refused and not detached")
     return None
+
+
+def too_many_links(links_of_peer: int, settings: "PeerSettings") -> Refusal | None:
+    """Why a peer gets no more links, if it has its share; the link alone is refused (B12)."""
+    if links_of_peer < settings.links_max:
+        return None
+    text = f"the connection has its {settings.links_max} links already"
+    return Refusal(RESOURCE_LIMIT_EXCEEDED, text)
 
 
 def check_flow(

@@ -76,7 +76,7 @@ def test_a_begin_needs_a_free_channel_within_the_limit() -> None:
 def test_an_attach_needs_a_free_handle_and_a_free_name() -> None:
     held = session()
     taken = attach("taken", 1)
-    held.links[1] = IncomingLink(None, Attachment(LinkId(1), held, 0, taken))  # type: ignore[arg-type]
+    held.add_link(IncomingLink(None, Attachment(LinkId(1), held, 0, taken)))  # type: ignore[arg-type]
     assert tap.check_attach(attach("other", 2), held, 1, SETTINGS) is None
     # One name for both directions is what Proton's blocking client uses.
     assert tap.check_attach(attach("taken", 2, role=True), held, 1, SETTINGS) is None
@@ -92,10 +92,24 @@ def test_an_attach_needs_a_free_handle_and_a_free_name() -> None:
         "session",
         errors.ERRANT_LINK,
     )
-    assert condition(tap.check_attach(attach("other", 2), held, 3, SETTINGS)) == (
+    crowd = 2 * SETTINGS.links_max
+    assert condition(tap.check_attach(attach("other", 2), held, crowd, SETTINGS)) == (
         "session",
         errors.RESOURCE_LIMIT_EXCEEDED,
     )
+    held.handle_max = 0
+    assert condition(tap.check_attach(attach("other", 2), held, 1, SETTINGS)) == (
+        "session",
+        errors.RESOURCE_LIMIT_EXCEEDED,
+    )
+
+
+@pytest.mark.rule("B12")
+def test_a_connection_has_its_share_of_links() -> None:
+    assert tap.too_many_links(2, SETTINGS) is None
+    refusal = tap.too_many_links(3, SETTINGS)
+    assert refusal is not None
+    assert refusal.condition == errors.RESOURCE_LIMIT_EXCEEDED
 
 
 def chunk_of(*performatives: tuple[int, object]) -> bytes:

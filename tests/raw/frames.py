@@ -498,7 +498,7 @@ def decode(source: bytes, at: int = 0) -> tuple[Any, int]:
     """The value at `at` and where it ends."""
     try:
         return _decode(source, at)
-    except (IndexError, struct.error, UnicodeDecodeError) as error:
+    except (IndexError, struct.error, UnicodeDecodeError, RecursionError, TypeError) as error:
         raise Undecodable(f"{error} in {source[at:].hex(' ')}") from None
 
 
@@ -618,6 +618,8 @@ def _decode_compound(kind: int, content: bytes, at: int, count: int) -> Any:
     element = None
     if kind == 0xE0:
         element, at = content[at], at + 1
+    if count > len(content) + 1_000:  # Arrays of nothing have values without bytes.
+        raise Undecodable(f"{count} values in {len(content)} bytes")
     for _ in range(count):
         item, at = _decode(content, at) if element is None else _decode_as(element, content, at)
         items.append(item)
