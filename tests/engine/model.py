@@ -49,7 +49,10 @@ class Taker:
     settled: bool
     credit: int = 0
     drains: int = 0
-    seen: int = 0  # Browsers: the newest they were sent or passed.
+    sent: int = 0  # Browsers: the newest they were sent. They may get what comes after it, ...
+    passed: int = (
+        0  # ... and must get what comes after this: what they passed need not be shown (N-9).
+    )
 
     def is_blocked(self) -> bool:
         return not (self.window.may_start() and self.room.may_start())
@@ -121,10 +124,22 @@ class ModelQueue:
         return found
 
     def for_taker(self, taker: Taker, now: int) -> list[Item]:
+        """What it may get."""
         offered = self.offered(now)
         if taker.copies:
-            return [item for item in offered if item.sequence > taker.seen]
+            return [item for item in offered if item.sequence > taker.sent]
         return [item for item in offered if taker.link not in item.refusers]
+
+    def due_to(self, taker: Taker, now: int) -> list[Item]:
+        """What it must get when nothing holds it up."""
+        found = self.for_taker(taker, now)
+        return [item for item in found if not taker.copies or item.sequence > taker.passed]
+
+    def pass_by(self, taker: Taker, now: int) -> None:
+        """A browser that waits for nothing has looked at all there is."""
+        if taker.credit and not (taker.is_blocked() and self.for_taker(taker, now)):
+            storing = [item.sequence for item in self.items if item.state == "storing"]
+            taker.passed = min([*storing, self.next]) - 1
 
     def send(
         self, taker: Taker, sequences: list[int], payloads: list[bytes], now: int
@@ -143,9 +158,9 @@ class ModelQueue:
             taker.room.used.append(len(payload))
             sent.append(item)
             if taker.copies:
-                skipped = [i for i in self.for_taker(taker, now) if i.sequence < sequence]
+                skipped = [i for i in self.due_to(taker, now) if i.sequence < sequence]
                 assert not skipped, "a browser skips nothing that is ready"
-                taker.seen = sequence
+                taker.sent = sequence
             elif taker.settled:
                 self.acknowledged += 1
                 self.items.remove(item)

@@ -93,7 +93,7 @@ class Rig:
         self, settings: BrokerSettings | None = None, *, credit: int = 1000, credit_low: int = 300
     ) -> None:
         self.broker = Broker(settings or BrokerSettings())
-        self.credit = credit  # Of the connections opened here.
+        self.credit_high = credit  # Of the connections opened here.
         self.credit_low = credit_low
         self.now = START
         self.appended: list[BatchNumber] = []  # Handed to the store, not yet told as stored.
@@ -153,7 +153,7 @@ class Rig:
     def connection(self, container: str = "", *, room: int = PLENTY) -> ConnectionId:
         number = ConnectionId(self.number())
         name = container or f"container {number}"
-        assert not self.do(OpenConnection(number, name, room, self.credit, self.credit_low))
+        assert not self.do(OpenConnection(number, name, room, self.credit_high, self.credit_low))
         return number
 
     def session(

@@ -44,7 +44,6 @@ from amqpbroker.engine.effects import (
     Transfer,
 )
 from amqpbroker.engine.records import Delete, Put
-from amqpbroker.engine.settings import BrokerSettings
 from tests.engine.model import ModelQueue, Peer, Taker
 from tests.engine.rig import Rig, message
 
@@ -141,8 +140,8 @@ class BrokerMachine(RuleBasedStateMachine):
     def judge_drained(self, taker: Taker) -> None:
         assert taker.drains > 0, "one answer per drain"
         taker.drains -= 1
-        deliverable = taker.queue.for_taker(taker, self.rig.now)
-        assert taker.credit == 0 or not deliverable, "drained before all was sent"
+        due = taker.queue.due_to(taker, self.rig.now)
+        assert taker.credit == 0 or not due, "drained before all was sent"
         taker.credit = 0
 
     def judge_order(self, given: dict[LinkId, list[int]]) -> None:
@@ -161,12 +160,13 @@ class BrokerMachine(RuleBasedStateMachine):
     def judge_what_stayed(self) -> None:
         now = self.rig.now
         for taker in self.takers.values():
-            deliverable = taker.queue.for_taker(taker, now)
-            if taker.credit and deliverable:
+            if taker.credit and taker.queue.due_to(taker, now):
                 assert taker.is_blocked(), "could have been sent"
             if taker.drains:
                 assert taker.credit, "a drain without credit is answered"
-                assert deliverable, "a drain is answered when nothing is left"
+                assert taker.queue.for_taker(taker, now), "a drain is answered when nothing is left"
+            if taker.copies:
+                taker.queue.pass_by(taker, now)
         for peer in [*self.rooms.values(), *(window for _, window in self.windows.values())]:
             if peer.used:
                 assert sum(peer.used) - max(peer.used) < peer.limit, "started without room"

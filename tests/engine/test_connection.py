@@ -3,6 +3,7 @@
 import pytest
 
 from amqpbroker.base.ids import ConnectionId, SessionId
+from amqpbroker.engine.commands import OpenConnection
 from amqpbroker.engine.connection import Connection, LinkKey, Session
 
 
@@ -13,7 +14,7 @@ from amqpbroker.engine.connection import Connection, LinkKey, Session
 def test_a_session_is_blocked_by_its_window_or_its_connection(
     frames: int, room: int, blocked: bool
 ) -> None:
-    connection = Connection(ConnectionId(1), "c", room)
+    connection = Connection(OpenConnection(ConnectionId(1), "c", room, 10, 3))
     assert Session(SessionId(1), connection, frames, 100).is_blocked() == blocked
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from amqpbroker.base.ids import ConnectionId, LinkId, SessionId
+from amqpbroker.engine.commands import OpenConnection
 from amqpbroker.engine.connection import Connection, LinkKey, Session
 from amqpbroker.engine.credit import Producer
 
@@ -23,10 +24,12 @@ from amqpbroker.engine.credit import Producer
 def test_a_refill_is_up_to_the_credit_less_what_waits_for_the_store(
     granted: int, unstored: int, more: int
 ) -> None:
-    session = Session(SessionId(1), Connection(ConnectionId(1), "c", 0), 0, 1)
+    session = Session(
+        SessionId(1), Connection(OpenConnection(ConnectionId(1), "c", 0, 10, 3)), 0, 1
+    )
     key = LinkKey("c", "name", incoming=True)
     producer = Producer(LinkId(1), key, session, None, can_reject=True)
     producer.granted = granted
     producer.unstored = unstored
-    assert producer.refill(10, 3) == more
+    assert producer.refill() == more
     assert producer.granted == granted + more
