@@ -16,6 +16,8 @@ BACKLOG_STOCK = 1024  # For listeners that name none; the kernel cuts it to net.
 FREE_PORT_TRIES = 20  # A free port of one address may be taken at the next; more tries than this mean a full machine.
 UNIX_MODE = 0o600  # Whoever may open the file is let in, so only the broker's own user may.
 
+TAKEN = f"{os.strerror(errno.EADDRINUSE)}; is another broker running? Choose another bind"
+
 ABSENT = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT})
 
 SocketAddress = tuple[socket.AddressFamily, tuple[str, int]]
@@ -43,7 +45,7 @@ def open_sockets(bind: str, backlog: int) -> list[socket.socket]:
     try:
         return open_tcp(host, port, backlog)
     except OSError as error:
-        raise ListenError(f"cannot listen on {bind}: {error.strerror or error}") from error
+        raise _refused(bind, error) from error
 
 
 def open_tcp(host: str, port: int, backlog: int = BACKLOG_STOCK) -> list[socket.socket]:
@@ -128,7 +130,7 @@ def _open_unix(path: Path, backlog: int) -> socket.socket:
         made.settimeout(0)
     except OSError as error:
         made.close()
-        raise ListenError(f"cannot listen on unix:{path}: {error.strerror or error}") from error
+        raise _refused(f"unix:{path}", error) from error
     return made
 
 
@@ -144,9 +146,14 @@ def _remove_stale(path: Path) -> None:
         probe.settimeout(0)
         answer = probe.connect_ex(str(path))
     if answer != errno.ECONNREFUSED:
-        raise ListenError(f"cannot listen on unix:{path}: {os.strerror(errno.EADDRINUSE)}")
+        raise ListenError(f"cannot listen on unix:{path}: {TAKEN}")
     with suppress(OSError):
         path.unlink()
+
+
+def _refused(bind: str, error: OSError) -> ListenError:
+    reason = TAKEN if error.errno == errno.EADDRINUSE else error.strerror or error
+    return ListenError(f"cannot listen on {bind}: {reason}")
 
 
 def describe(address: object, family: int, path: str = "") -> str:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from amqpbroker.base.ids import Millis
-from amqpbroker.runtime.endpoints import describe, open_sockets
+from amqpbroker.runtime.endpoints import ListenError, describe, open_sockets
 from amqpbroker.runtime.poller import READ, Poller
 from amqpbroker.runtime.settings import ListenerSettings
 
@@ -44,7 +44,10 @@ class Listener:
         self._accepted = accepted
         self._exhausted = exhausted
         self._is_exhausted = False
-        self._sockets = open_sockets(settings.bind, settings.backlog)
+        try:
+            self._sockets = open_sockets(settings.bind, settings.backlog)
+        except ListenError as error:
+            raise ListenError(f"listener {settings.name}: {error}") from error
         self._unix = (
             settings.bind.removeprefix("unix:") if settings.bind.startswith("unix:") else ""
         )

@@ -120,10 +120,9 @@ class Loop:
         """Open one listener; ListenError when it cannot be had."""
         listener = Listener(settings, self.container.poller, self._accept, _note_exhausted)
         self.listeners.append(listener)
-        log_note(
-            "listener_up",
-            {"listener": settings.name, "port": listener.port, "at": ",".join(listener.addresses)},
-        )
+        port = {"port": listener.port} if listener.port else {}  # A Unix socket has none.
+        where = {**port, "at": ",".join(listener.addresses)}
+        log_note("listener_up", {"listener": settings.name, **where})
         return listener
 
     def run(self) -> None:

@@ -105,7 +105,10 @@ def test_a_taken_port_is_one_clear_line() -> None:
     port = port_of(opened)
     with pytest.raises(ListenError) as refused:
         open_sockets(f"127.0.0.1:{port}", 10)
-    assert str(refused.value) == f"cannot listen on 127.0.0.1:{port}: Address already in use"
+    assert str(refused.value) == (
+        f"cannot listen on 127.0.0.1:{port}: Address already in use; "
+        "is another broker running? Choose another bind"
+    )
     close(opened)
 
 
@@ -131,7 +134,7 @@ def test_a_stale_unix_socket_is_replaced(tmp_path: Path) -> None:
 def test_a_unix_socket_that_is_served_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "broker.sock"
     opened = open_sockets(f"unix:{path}", 10)
-    with pytest.raises(ListenError, match="Address already in use"):
+    with pytest.raises(ListenError, match="Address already in use; is another broker running"):
         open_sockets(f"unix:{path}", 10)
     assert path.exists()
     close(opened)

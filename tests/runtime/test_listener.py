@@ -89,6 +89,20 @@ def test_a_unix_listener_serves_and_takes_its_file_away(tmp_path: Path) -> None:
     assert not path.exists()
 
 
+def test_a_listener_is_said_to_be_up_with_the_port_it_has(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    tcp, unix = Echo(), Echo(f"unix:{tmp_path}/broker.sock")
+    fields = [one.fields for one in caplog.records if one.getMessage() == "listener_up"]  # type: ignore[attr-defined]
+    assert fields == [
+        {"listener": "test", "port": tcp.listener.port, "at": f"127.0.0.1:{tcp.listener.port}"},
+        {"listener": "test", "at": f"unix:{tmp_path}/broker.sock"},
+    ]
+    tcp.close()
+    unix.close()
+
+
 def test_a_unix_listener_leaves_a_file_that_is_not_its_own_any_more(tmp_path: Path) -> None:
     path = tmp_path / "broker.sock"
     echo = Echo(f"unix:{path}")
