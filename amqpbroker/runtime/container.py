@@ -10,7 +10,7 @@ The broker's own listeners share its poller and make no Proton events. Then the 
 It must not know peers, engine or store.
 """
 
-import heapq
+import math
 import socket
 from collections.abc import Callable
 from functools import partial
@@ -19,12 +19,11 @@ from proton import Event, Handler, SSLDomain, Url
 from proton.reactor import Container
 
 from amqpbroker.base.ids import Millis
+from amqpbroker.engine.deadlines import Deadlines
 from amqpbroker.runtime import endpoints, proton_private
-from amqpbroker.runtime.listener import ACCEPTS_MAX, EXHAUSTED, RETRY_MS
+from amqpbroker.runtime.listener import RETRY_MS, waiting
 from amqpbroker.runtime.poller import READ, WRITE, Poller
 from amqpbroker.runtime.proton_private import Acceptor, IOHandler, Selectable
-
-STALE_MIN = 1_000  # Stale deadlines in the heap that are not worth a rebuild yet.
 
 
 class BrokerContainer(Container):
@@ -87,13 +86,13 @@ class BrokerContainer(Container):
     def wait_ms(self) -> float | None:
         """Until Proton's next timer or heartbeat, by Proton's own clock; None when there is none."""
         deadline = self._selector.next_deadline()
-        return None if deadline is None else max(0.0, (deadline - self.mark()) * 1000)
+        return None if deadline is None else max(0.0, deadline - self.mark() * 1000)
 
     def fire_due(self) -> None:
         """Have Proton's timers and heartbeats that are due make their events."""
         if self._selector.next_deadline() is not None:
             for selectable in self._selector.take_due(self.mark()):
-                selectable.expired()
+                selectable.expired()  # Sets its next deadline by itself.
 
     def close(self) -> None:
         """Close every socket of Proton's that is left, and the poller. Idempotent."""
@@ -105,15 +104,13 @@ class SelectableWatch:
     """Proton's selectables, watched by our poller: what Proton's IOHandler takes for its selector.
 
     A selectable is readable or writable as soon as the poller says so: the poller's callback makes Proton's
-    event. Deadlines are one heap with stale items in it, since heartbeats move a deadline with every frame.
+    event. Deadlines are Proton's seconds, rounded up to milliseconds of the same clock.
     """
 
     def __init__(self, poller: Poller) -> None:
         self._poller = poller
         self._fds: dict[Selectable, int] = {}
-        self._deadlines: dict[Selectable, float] = {}
-        self._heap: list[tuple[float, int, Selectable]] = []
-        self._pushes = 0  # Numbers the heap's items, so that it never compares selectables.
+        self._deadlines: Deadlines[Selectable] = Deadlines()
 
     def add(self, selectable: Selectable) -> None:
         """Start watching."""
@@ -121,7 +118,10 @@ class SelectableWatch:
 
     def update(self, selectable: Selectable) -> None:
         """Watch for what the selectable wants now."""
-        self._set_deadline(selectable, selectable.deadline)
+        if selectable.deadline is None:
+            self._deadlines.cancel(selectable)
+        else:
+            self._deadlines.set(selectable, Millis(math.ceil(selectable.deadline * 1000)))
         fd = selectable.fileno()
         before = self._fds.get(selectable, -1)
         if before not in (-1, fd):
@@ -136,7 +136,7 @@ class SelectableWatch:
 
     def remove(self, selectable: Selectable) -> None:
         """Stop watching; its socket may be closed already."""
-        self._deadlines.pop(selectable, None)
+        self._deadlines.cancel(selectable)
         fd = self._fds.pop(selectable, -1)
         if fd != -1:
             self._poller.forget(fd)
@@ -149,44 +149,19 @@ class SelectableWatch:
             ready(mask, Millis(0))  # Proton keeps its own time.
         return [], [], []
 
-    def next_deadline(self) -> float | None:
-        """The earliest deadline, in Proton's seconds."""
-        while self._heap:
-            at, _, selectable = self._heap[0]
-            if self._deadlines.get(selectable) == at:
-                return at
-            heapq.heappop(self._heap)
-        return None
+    def next_deadline(self) -> Millis | None:
+        """The earliest deadline."""
+        return self._deadlines.next()
 
     def take_due(self, now: float) -> list[Selectable]:
-        """Those whose deadline is at `now` or before; each forgets it and sets its next by itself."""
-        due: list[Selectable] = []
-        while (at := self.next_deadline()) is not None and at <= now:
-            selectable = heapq.heappop(self._heap)[2]
-            del self._deadlines[selectable]
-            due.append(selectable)
-        return due
+        """Those whose deadline is at `now`, in Proton's seconds, or before; it is forgotten."""
+        return list(self._deadlines.due(Millis(int(now * 1000))))
 
     def close(self) -> None:
         """Close the sockets of all selectables that are left."""
         for selectable in list(self._fds):
             self.remove(selectable)
             selectable.close()
-
-    def _set_deadline(self, selectable: Selectable, at: float | None) -> None:
-        if at is None:
-            self._deadlines.pop(selectable, None)
-        elif self._deadlines.get(selectable) != at:
-            self._deadlines[selectable] = at
-            self._pushes += 1
-            heapq.heappush(self._heap, (at, self._pushes, selectable))
-            if len(self._heap) > 2 * len(self._deadlines) + STALE_MIN:
-                self._prune()
-
-    def _prune(self) -> None:
-        self._heap = [(at, n, one) for n, (one, at) in enumerate(self._deadlines.items())]
-        self._pushes = len(self._heap)
-        heapq.heapify(self._heap)
 
 
 def _make_event(selectable: Selectable, mask: int, _now: Millis) -> None:
@@ -246,24 +221,15 @@ class ManyAcceptor(Acceptor):
                 selectable.update()
 
     def on_selectable_readable(self, event: Event) -> None:
-        """Take the connections that wait, ACCEPTS_MAX of them at most."""
+        """Take the connections that wait."""
         selectable = event.context
         assert isinstance(selectable, Selectable)
-        for _ in range(ACCEPTS_MAX):
-            try:
-                sock, address = selectable.accept()
-            except BlockingIOError:
-                return
-            except OSError as error:
-                if error.errno in EXHAUSTED:
-                    self._pause(selectable)
-                    return
-                continue  # That one connection failed before it was ours.
+        for sock, address in waiting(selectable, partial(self._pause, selectable)):
             sock.settimeout(0)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             proton_private.adopt_socket(self, sock, address[0], address[1])
 
-    def _pause(self, selectable: Selectable) -> None:
+    def _pause(self, selectable: Selectable, _error: OSError) -> None:
         """Look away from a socket that cannot be served now, or the loop would spin."""
         selectable.reading = False
         selectable.update()

@@ -5,9 +5,11 @@ Must not know what becomes of a connection: it hands each socket on, together wi
 
 import errno
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Any, Protocol
 
 from amqpbroker.base.ids import Millis
 from amqpbroker.runtime.endpoints import ListenError, describe, open_sockets
@@ -22,6 +24,39 @@ RETRY_MS = 200
 turn for nothing; longer is felt by those who wait in the backlog."""
 
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+class Door(Protocol):
+    """What waiting connections are taken from: a listening socket, or Proton's selectable of one."""
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """The next connection and its address; OSError when there is none, or none that can be had."""
+
+    def fileno(self) -> int:
+        """-1 once it is closed."""
+
+
+def waiting(
+    door: Door, exhausted: Callable[[OSError], None]
+) -> Iterator[tuple[socket.socket, Any]]:
+    """The connections that wait at a door, with their peers' addresses; ACCEPTS_MAX at most.
+
+    `exhausted` is told when there are no descriptors or memory for the next. The door may be closed meanwhile.
+    """
+    for _ in range(ACCEPTS_MAX):
+        if door.fileno() == -1:
+            return
+        try:
+            taken = door.accept()
+        except BlockingIOError:
+            return
+        except OSError as error:
+            if error.errno in EXHAUSTED:
+                exhausted(error)
+                return
+            continue  # That one failed before it was ours, as accept(2) tells: the next may be fine.
+        yield taken
+
 
 Accepted = Callable[["Listener", socket.socket, str, Millis], None]
 """Told of each new socket, not blocking, and its peer's address."""
@@ -82,23 +117,12 @@ class Listener:
 
     def _watch(self) -> None:
         for one in self._sockets:
-            self._poller.watch(one.fileno(), READ, _Door(self, one).ready)
+            self._poller.watch(one.fileno(), READ, partial(self._take, one))
 
-    def _take(self, door: socket.socket, now: Millis) -> None:
-        for _ in range(ACCEPTS_MAX):
-            try:
-                sock, address = door.accept()
-            except BlockingIOError:
-                return
-            except OSError as error:
-                if error.errno in EXHAUSTED:
-                    self._pause(error, now)
-                    return
-                continue  # That one failed before it was ours, as accept(2) tells: the next may be fine.
+    def _take(self, door: Door, _mask: int, now: Millis) -> None:
+        for sock, address in waiting(door, partial(self._pause, now)):
             self._is_exhausted = False
             self._hand_on(sock, address, now)
-            if not self._sockets:
-                return  # Closed meanwhile.
 
     def _hand_on(self, sock: socket.socket, address: object, now: Millis) -> None:
         try:
@@ -110,7 +134,7 @@ class Listener:
             return
         self._accepted(self, sock, describe(address, sock.family, self._unix), now)
 
-    def _pause(self, error: OSError, now: Millis) -> None:
+    def _pause(self, now: Millis, error: OSError) -> None:
         """Look away for a while: a socket that stays readable and cannot be accepted from is a busy loop."""
         for one in self._sockets:
             self._poller.forget(one.fileno())
@@ -118,18 +142,3 @@ class Listener:
         if not self._is_exhausted:
             self._is_exhausted = True
             self._exhausted(self, error)
-
-
-class _Door:
-    """One socket of a listener, as the poller knows it."""
-
-    __slots__ = ("_listener", "_socket")
-
-    def __init__(self, listener: Listener, sock: socket.socket) -> None:
-        self._listener = listener
-        self._socket = sock
-
-    def ready(self, _mask: int, now: Millis) -> None:
-        """Take the connections that wait."""
-        if self._socket.fileno() != -1:
-            self._listener._take(self._socket, now)
