@@ -15,6 +15,7 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 from amqpbroker.base.ids import Millis
@@ -103,21 +104,15 @@ class Wire:
 
     def ready(self, mask: int, now: Millis) -> None:
         """The poller says that something can be done."""
-        try:
-            if mask & READ and not self.is_closed:
-                self._read(now)
-            if mask & WRITE and not self.is_closed and self._is_blocked:
-                self._is_blocked = False
-                self._flush(now)
-        except Exception as error:  # noqa: BLE001  Sorted by _broke: what is not this peer's alone goes on.
-            self._broke(error, now)
+        if mask & READ and not self.is_closed:
+            self._attempt(self._read, now)
+        if mask & WRITE and not self.is_closed and self._is_blocked:
+            self._is_blocked = False
+            self._attempt(self._flush, now)
 
     def flush(self, now: Millis) -> None:
         """Write what the peer has to say, as far as the kernel takes it; end the wire of a finished peer."""
-        try:
-            self._flush(now)
-        except Exception as error:  # noqa: BLE001  As in ready.
-            self._broke(error, now)
+        self._attempt(self._flush, now)
 
     def resume(self) -> bool:
         """Read again if the peer wants input now; False while it does not."""
@@ -136,17 +131,13 @@ class Wire:
         self._wires.poller.forget(self._fd)
         self._wires.open.discard(self)
         self._listener.connections -= 1
-        with suppress(
-            OSError
-        ):  # A late error of the connection; the descriptor is free all the same.
+        # A late error of the connection is nobody's: the descriptor is free all the same.
+        with suppress(OSError):
             self._socket.close()
 
     def abandon(self, now: Millis) -> None:
         """Close the socket at once and tell the peer that its connection is gone."""
-        try:
-            self._abandon(now)
-        except Exception as error:  # noqa: BLE001  As in ready.
-            self._broke(error, now)
+        self._attempt(self._abandon, now)
 
     def _abandon(self, now: Millis) -> None:
         self.close()
@@ -255,6 +246,13 @@ class Wire:
             self._peer = None
             self._wires.talking -= 1
 
+    def _attempt(self, step: Callable[[Millis], None], now: Millis) -> None:
+        """Do what may end in a peer's own code; what raises there ends this wire, and the others go on."""
+        try:
+            step(now)
+        except Exception as error:  # noqa: BLE001  Sorted by _broke: what is not this peer's alone goes on.
+            self._broke(error, now)
+
     def _broke(self, error: Exception, now: Millis) -> None:
         """The peer's code raised: let it say so and end; if it cannot, cut it off; if not even that, drop it."""
         peer, wires = self._peer, self._wires
@@ -262,16 +260,13 @@ class Wire:
             raise error
         wires.broken(peer, error)
         self._failures += 1
-        try:
-            if self._failures == 1:
-                peer.fail(error, now)
-            elif self._failures == 2:
-                self._abandon(now)
-            else:
-                self._part()
-                self.close()
-        except Exception as another:  # noqa: BLE001  Three times at most.
-            self._broke(another, now)
+        if self._failures == 1:
+            self._attempt(partial(peer.fail, error), now)
+        elif self._failures == 2:
+            self._attempt(self._abandon, now)
+        else:
+            self._part()
+            self.close()
 
     def _watch(self) -> None:
         """Tell the poller what this wire can use now."""
