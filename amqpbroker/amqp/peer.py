@@ -4,7 +4,7 @@ It logs the peer in, keeps its output and its time-outs, and ends it; what the f
 Must not know sockets or the clock.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from amqpbroker.amqp.connection import Connection
 from amqpbroker.amqp.liveness import Due, Liveness
@@ -17,6 +17,10 @@ from amqpbroker.base.ids import ConnectionId, Millis
 if TYPE_CHECKING:
     from amqpbroker.amqp.settings import PeerSettings
     from amqpbroker.amqp.switchboard import Switchboard
+
+# Dispatch fills the outgoing buffer once; what goes beyond are replies to a peer that writes and does not read. At
+# twice the buffer its input waits too. Less would stop a consumer whose buffer is merely full.
+OUTPUT_FACTOR: Final = 2
 
 
 class Peer:
@@ -44,9 +48,8 @@ class Peer:
 
     @property
     def wants_input(self) -> bool:
-        """False while more than the bound waits for the store: do not read the socket."""
-        waiting = self.switchboard.broker.unstored_bytes(self.connection)
-        return waiting < self.settings.incoming_bytes_max
+        """False while more than the bound waits for the store, or for the peer: do not read the socket."""
+        return not (self._waits_for_store or self._waits_for_peer)
 
     def receive(self, data: bytes, now: Millis) -> None:
         """Take what arrived. A fault of the peer's ends in its Close, never in an exception."""
@@ -70,6 +73,8 @@ class Peer:
     def written(self, count: int, now: Millis) -> None:
         """So much of `output` was written."""
         self.liveness.wrote_at = now
+        if count and self._waits_for_peer:
+            self.liveness.read_at = now  # That it reads is all that we can see of it.
         self.outbox.written(count)
         if self._amqp is not None and not self.is_finished:
             self._amqp.output_written(now)
@@ -85,7 +90,7 @@ class Peer:
 
     def tick(self, now: Millis) -> None:
         """Do what is due."""
-        if not self.wants_input:
+        if self._waits_for_store:
             self.liveness.read_at = now  # We are the ones who do not read.
         due = self.liveness.due(now)
         if due is Due.HEARTBEAT and not self.outbox.size:
@@ -128,6 +133,15 @@ class Peer:
         self.switchboard.forget(self)
         self.switchboard.note("peer_closed", peer=self.remote, reason=reason)
         self.switchboard.touch(self)
+
+    @property
+    def _waits_for_store(self) -> bool:
+        waiting = self.switchboard.broker.unstored_bytes(self.connection)
+        return waiting >= self.settings.incoming_bytes_max
+
+    @property
+    def _waits_for_peer(self) -> bool:
+        return self.outbox.size >= OUTPUT_FACTOR * self.settings.outgoing_buffer
 
     def _log_in(self, exchange: Exchange, data: bytes, now: Millis) -> bytes:
         """Run the exchange; return what is for AMQP already."""
