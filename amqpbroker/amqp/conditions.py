@@ -5,6 +5,7 @@ Which frame carries a condition is the caller's choice by scope (client-needs B1
 
 from typing import Final
 
+from amqpbroker.amqp import codes
 from amqpbroker.base.codec import Binary, Symbol, encode
 from amqpbroker.base.errors import Refusal
 from amqpbroker.engine.commands import ACCEPTED, RELEASED, Outcome, OutcomeKind
@@ -12,25 +13,27 @@ from amqpbroker.engine.commands import ACCEPTED, RELEASED, Outcome, OutcomeKind
 Condition = tuple[str, str, bytes]
 """What the driver takes: name, description, info as an encoded map (b"" for none)."""
 
-RECEIVED: Final = 0x23
 CODE_OF: Final = {
-    OutcomeKind.ACCEPTED: 0x24,
-    OutcomeKind.REJECTED: 0x25,
-    OutcomeKind.RELEASED: 0x26,
-    OutcomeKind.MODIFIED: 0x27,
+    OutcomeKind.ACCEPTED: codes.ACCEPTED,
+    OutcomeKind.REJECTED: codes.REJECTED,
+    OutcomeKind.RELEASED: codes.RELEASED,
+    OutcomeKind.MODIFIED: codes.MODIFIED,
 }
 
 # A Detach or Close with its description must fit a peer's frame; 512 is the smallest there is [2.7.1], and
 # the frame without the text needs about 100 bytes, a container-id or tag in the info included.
 DESCRIPTION_SMALL_MAX: Final = 300
 DESCRIPTION_MAX: Final = 1_000
+FRAME_ROOMY_MIN: Final = 4_000
+"""Bytes of a frame that surely holds the longer description: an info that quotes a long address may be as long again,
+and half of the frame is left over. Those with less are test programs and small devices: the short text does."""
 
 
 def condition_of(
     refusal: Refusal, frame_size_max: int, info: dict[Symbol, object] | None = None
 ) -> Condition:
     """The refusal as the driver takes it, its text cut so that the frame fits the peer."""
-    limit = DESCRIPTION_SMALL_MAX if frame_size_max < 4 * DESCRIPTION_MAX else DESCRIPTION_MAX
+    limit = DESCRIPTION_SMALL_MAX if frame_size_max < FRAME_ROOMY_MIN else DESCRIPTION_MAX
     # Cut by bytes, not by characters: the size counts on the wire, and half a character must not go out.
     text = refusal.description.encode()[:limit].decode(errors="ignore")
     return refusal.condition, text, encode(info) if info else b""

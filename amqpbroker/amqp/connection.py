@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from amqpbroker import __version__
 from amqpbroker.amqp import frames, tap
 from amqpbroker.amqp.attachment import Attachment
+from amqpbroker.amqp.codes import ATTACH, BEGIN, CLOSE, DETACH, END, OPEN
 from amqpbroker.amqp.conditions import Condition, condition_of
 from amqpbroker.amqp.driver import (
     ABORTED,
@@ -25,12 +26,6 @@ from amqpbroker.amqp.driver import (
 from amqpbroker.amqp.incoming import IncomingLink
 from amqpbroker.amqp.outgoing import OutgoingLink
 from amqpbroker.amqp.performatives import (
-    ATTACH,
-    BEGIN,
-    CLOSE,
-    DETACH,
-    END,
-    OPEN,
     SETTLE_SECOND,
     SETTLE_SETTLED,
     Attach,

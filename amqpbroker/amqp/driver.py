@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from cproton_ffi import ffi, lib
 
+from amqpbroker.amqp.codes import ACCEPTED, MODIFIED, RECEIVED, REJECTED, RELEASED
 from amqpbroker.base.twins import PURE_WANTED
 
 # Tags of the records of take(); docs/seams.md section 3 has the rest of each record.
@@ -29,14 +30,7 @@ ABORTED = 4
 OVERSIZE = 5
 OUTCOMES = 6
 
-# Delivery states [3.4]. 0 stands for "settled without a state".
-RECEIVED = 0x23
-ACCEPTED = 0x24
-REJECTED = 0x25
-RELEASED = 0x26
-MODIFIED = 0x27
-
-# Outcomes that are only a code.
+# Outcomes that are only a code. 0 stands for "settled without a state".
 PLAIN = frozenset({0, ACCEPTED, RELEASED})
 
 # [2.7.1] Open needs a container-id; the tap rewrites the frame, so that this name never leaves.

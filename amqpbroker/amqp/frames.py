@@ -17,6 +17,14 @@ import re
 import struct
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, cast
 
+from amqpbroker.amqp.codes import (
+    CLOSE,
+    DISPOSITION,
+    END,
+    OPEN,
+    TRANSFER,
+)
+from amqpbroker.amqp.codes import FLOW as FLOW_FRAME
 from amqpbroker.base.errors import (
     DECODE_ERROR,
     FRAMING_ERROR,
@@ -36,17 +44,6 @@ FLOW: Final = 2
 LINK_FAULT: Final = 3
 SESSION_FAULT: Final = 4
 CONNECTION_FAULT: Final = 5
-
-# Codes of performatives [2.7].
-OPEN: Final = 0x10
-BEGIN: Final = 0x11
-ATTACH: Final = 0x12
-FLOW_FRAME: Final = 0x13
-TRANSFER: Final = 0x14
-DISPOSITION: Final = 0x15
-DETACH: Final = 0x16
-END: Final = 0x17
-CLOSE: Final = 0x18
 
 HEADER_SIZE = 8  # Bytes of a frame header without extension [2.3.1].
 SIZE_SIZE = 4  # Bytes of its first field.

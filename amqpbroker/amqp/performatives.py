@@ -15,41 +15,36 @@ from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar, Final, NamedTuple, TypeVar, dataclass_transform
 
+from amqpbroker.amqp.codes import (
+    ACCEPTED,
+    AMQP_FRAME,
+    ATTACH,
+    BEGIN,
+    CLOSE,
+    COORDINATOR,
+    DETACH,
+    DISPOSITION,
+    END,
+    ERROR,
+    FLOW,
+    MODIFIED,
+    OPEN,
+    RECEIVED,
+    REJECTED,
+    RELEASED,
+    SASL_CHALLENGE,
+    SASL_INIT,
+    SASL_MECHANISMS,
+    SASL_OUTCOME,
+    SASL_RESPONSE,
+    SOURCE,
+    TARGET,
+    TRANSFER,
+)
 from amqpbroker.base import codec
 from amqpbroker.base.codec import Array, DecodeError, Described, Symbol, UByte, UInt, ULong, UShort
 
-OPEN = 0x10
-BEGIN = 0x11
-ATTACH = 0x12
-FLOW = 0x13
-TRANSFER = 0x14
-DISPOSITION = 0x15
-DETACH = 0x16
-END = 0x17
-CLOSE = 0x18
-ERROR = 0x1D
-RECEIVED = 0x23
-ACCEPTED = 0x24
-REJECTED = 0x25
-RELEASED = 0x26
-MODIFIED = 0x27
-SOURCE = 0x28
-TARGET = 0x29
-COORDINATOR = 0x30
-SASL_MECHANISMS = 0x40
-SASL_INIT = 0x41
-SASL_CHALLENGE = 0x42
-SASL_RESPONSE = 0x43
-SASL_OUTCOME = 0x44
-
-AMQP_FRAME = 0
-SASL_FRAME = 1
-
-ROLE_SENDER = False
-ROLE_RECEIVER = True
-
-SETTLE_UNSETTLED = 0  # snd-settle-mode [2.8.2]
-SETTLE_SETTLED = 1
+SETTLE_SETTLED = 1  # snd-settle-mode [2.8.2]; 0 is unsettled.
 SETTLE_MIXED = 2
 SETTLE_FIRST = 0  # rcv-settle-mode [2.8.3]
 SETTLE_SECOND = 1

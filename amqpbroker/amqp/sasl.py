@@ -1,4 +1,4 @@
-"""The exchange before AMQP: protocol headers and SASL [part 2 2.2, part 5 5.3], in front of a Transport that has no SASL.
+"""The exchange before AMQP: protocol headers and SASL [2.2, 5.3], in front of a Transport that has no SASL.
 
 Sans-IO: bytes in by `receive`, bytes out by `take_output`, then `is_done` with the user and the bytes that came after.
 Proton must never see a SASL header, since it would take a second one and offer what it likes (PROTON_FACTS 6); so the
@@ -7,6 +7,7 @@ exchange also takes the AMQP header off, and the peer feeds Proton exactly one o
 
 from typing import Final
 
+from amqpbroker.amqp.codes import SASL_FRAME
 from amqpbroker.amqp.performatives import (
     SaslInit,
     SaslMechanisms,
@@ -19,9 +20,9 @@ from amqpbroker.base.codec import DecodeError, Symbol, UByte
 
 AMQP_HEADER: Final = b"AMQP\x00\x01\x00\x00"
 SASL_HEADER: Final = b"AMQP\x03\x01\x00\x00"
-SASL_FRAME_TYPE: Final = 1
 FRAME_MAX: Final = 16 * 1024  # 512 by the letter of [5.3.1]; OAuth tokens need 4 to 8 KiB (B1.13).
-BYTES_MAX: Final = 64 * 1024  # Before login a peer may pipeline its first frames (B1.10), no more than this.
+# Before login a peer may pipeline its first frames (B1.10), no more than this.
+BYTES_MAX: Final = 64 * 1024
 OUTCOME_OK: Final = 0
 OUTCOME_AUTH: Final = 1
 
@@ -121,11 +122,11 @@ class Exchange:
             return 0
         size = int.from_bytes(self._bytes[:4], "big")
         data_offset = self._bytes[4] * 4
-        if not 8 <= data_offset < size <= FRAME_MAX or self._bytes[5] != SASL_FRAME_TYPE:
+        if not 8 <= data_offset < size <= FRAME_MAX or self._bytes[5] != SASL_FRAME:
             # Empty frames and AMQP frames are not allowed here either (B1.11).
             self.failure = f"not a SASL frame of at most {FRAME_MAX} bytes"
             return 0
         return size if len(self._bytes) >= size else 0
 
     def _send(self, performative: SaslMechanisms | SaslOutcome) -> None:
-        self._output += frame(0, encode_performative(performative), SASL_FRAME_TYPE)
+        self._output += frame(0, encode_performative(performative), SASL_FRAME)

@@ -10,11 +10,8 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from amqpbroker.amqp.codes import ATTACH, BEGIN, FLOW, OPEN
 from amqpbroker.amqp.performatives import (
-    ATTACH,
-    BEGIN,
-    FLOW,
-    OPEN,
     Attach,
     Begin,
     Detach,

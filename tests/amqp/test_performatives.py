@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqpbroker.amqp import performatives
+from amqpbroker.amqp.codes import SASL_FRAME
 from amqpbroker.amqp.performatives import (
     EMPTY_FRAME,
     FRAME_BODIES,
-    SASL_FRAME,
     Accepted,
     Attach,
     Begin,

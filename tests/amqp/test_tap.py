@@ -4,10 +4,10 @@ import pytest
 
 from amqpbroker.amqp import tap
 from amqpbroker.amqp.attachment import Attachment
+from amqpbroker.amqp.codes import OPEN
 from amqpbroker.amqp.incoming import IncomingLink
 from amqpbroker.amqp.performatives import (
     EMPTY_FRAME,
-    OPEN,
     Attach,
     Begin,
     Flow,
