@@ -42,7 +42,7 @@ class Rig:
 
     def __init__(self, queues: int, consumers: int) -> None:
         self.broker = Broker(BrokerSettings())
-        self.do(OpenConnection(ConnectionId(1), "bench", PLENTY))
+        self.do(OpenConnection(ConnectionId(1), "bench", PLENTY, 1000, 300))
         self.do(OpenSession(ConnectionId(1), SessionId(1), PLENTY, 65_000))
         self.consumers: list[LinkId] = []
         for number in range(queues):

@@ -186,10 +186,7 @@ def _broker(file: File) -> BrokerSettings:
             auto_delete_queues_delay=Millis(one.auto_delete_queues_delay),
             auto_delete_addresses=one.auto_delete_addresses,
         )
-    listener = file.listeners[0]  # All have the same credit: model.same_credit.
     return BrokerSettings(
-        credit=listener.credit,
-        credit_low=listener.credit_low,
         addresses=tuple(_address(one) for one in file.addresses),
         address=rules,
     )

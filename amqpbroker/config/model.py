@@ -310,19 +310,6 @@ class AddressSection(Section):
 STOCK_LISTENER = ListenerSection(name="amqp", bind="localhost:5672")
 
 
-def same_credit(listeners: list[ListenerSection]) -> list[ListenerSection]:
-    """Listeners that agree on credit, which the engine grants without asking where a link came in."""
-    first = listeners[0]
-    found: Complaints = []
-    for number, one in enumerate(listeners):
-        for key in ("credit", "credit_low"):
-            if getattr(one, key) != getattr(first, key):
-                text = f"other than {getattr(first, key)}, as at the first listener: {NOT_YET}"
-                found.append(((number, key), text))
-    raise_all(found)
-    return listeners
-
-
 class File(Section):
     """A whole file, or several merged."""
 
@@ -359,7 +346,6 @@ class File(Section):
         Field(min_length=1),
         distinct("name"),
         distinct("bind"),
-        AfterValidator(same_credit),
     ] = [STOCK_LISTENER]  # noqa: RUF012
     logging: LoggingSection = LoggingSection()
     address_settings: Annotated[list[AddressSettingsSection], distinct("match")] = []  # noqa: RUF012

@@ -120,8 +120,7 @@ class Broker:
     # --- peers --------------------------------------------------------------------------------------------------
 
     def _open_connection(self, command: OpenConnection, _now: Millis) -> None:
-        connection = Connection(command.connection, command.container, command.room)
-        self._links.connections[command.connection] = connection
+        self._links.connections[command.connection] = Connection(command)
 
     def _close_connection(self, command: CloseConnection, now: Millis) -> None:
         connection = self._links.connections.get(command.connection)

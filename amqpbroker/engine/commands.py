@@ -66,12 +66,16 @@ RELEASED = Outcome(OutcomeKind.RELEASED)
 class OpenConnection:
     """A peer is open; its links may follow."""
 
-    __slots__ = ("connection", "container", "room")
+    __slots__ = ("connection", "container", "credit", "credit_low", "room")
 
-    def __init__(self, connection: ConnectionId, container: str, room: int) -> None:
+    def __init__(
+        self, connection: ConnectionId, container: str, room: int, credit: int, credit_low: int
+    ) -> None:
         self.connection = connection
         self.container = container
         self.room = room  # Bytes that may be sent to it before the next Room.
+        self.credit = credit  # Granted to each of its producers' links, by its listener's setting;
+        self.credit_low = credit_low  # refilled at this mark.
 
 
 class CloseConnection:

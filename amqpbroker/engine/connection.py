@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from amqpbroker.base.ids import ConnectionId, LinkId, SessionId
+from amqpbroker.base.ids import LinkId, SessionId
+from amqpbroker.engine.commands import OpenConnection
 
 if TYPE_CHECKING:
     from amqpbroker.engine.consumer import Consumer
@@ -20,14 +21,24 @@ class LinkKey(NamedTuple):
 class Connection:
     """An open peer."""
 
-    __slots__ = ("blocked", "container", "dynamic", "id", "room", "sessions", "unstored_bytes")
+    __slots__ = (
+        "blocked",
+        "container",
+        "credit",
+        "credit_low",
+        "dynamic",
+        "id",
+        "room",
+        "sessions",
+        "unstored_bytes",
+    )
 
-    def __init__(self, connection: ConnectionId, container: str, room: int) -> None:
-        self.id = connection
-        self.container = container
-        self.room = (
-            room  # Bytes it takes now; an entry starts when any is left, so may fall below 0.
-        )
+    def __init__(self, opened: OpenConnection) -> None:
+        self.id = opened.connection
+        self.container = opened.container
+        self.room = opened.room  # Bytes it takes now; below 0 by the rest of the last entry.
+        self.credit = opened.credit  # Of each producer's link;
+        self.credit_low = opened.credit_low  # refilled at this mark.
         self.sessions: dict[SessionId, Session] = {}
         self.blocked: dict[LinkId, Consumer] = {}  # Have credit, wait for room.
         self.dynamic: dict[str, Address] = {}  # Nodes that end with it at the latest.

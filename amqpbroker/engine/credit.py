@@ -40,11 +40,12 @@ class Producer:
         self.granted = 0  # Given and not used.
         self.unstored = 0  # Messages that wait for the store.
 
-    def refill(self, credit: int, low: int) -> int:
-        """Credit to give now: up to `credit` once `low` is reached, less what waits for the store."""
-        if self.granted > low:
+    def refill(self) -> int:
+        """Credit to give now: what its listener grants, once the low mark is reached, less what waits for the store."""
+        connection = self.session.connection
+        if self.granted > connection.credit_low:
             return 0
-        more = credit - self.unstored - self.granted
+        more = connection.credit - self.unstored - self.granted
         if more <= 0:
             return 0
         self.granted += more

@@ -88,7 +88,7 @@ class Intake:
 
     def refill(self, producer: Producer) -> None:
         """Grant what the low mark asks for."""
-        more = producer.refill(self._settings.credit, self._settings.credit_low)
+        more = producer.refill()
         if more:
             self._turn.effects.append(Grant(producer.link, more))
 

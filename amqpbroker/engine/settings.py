@@ -39,8 +39,6 @@ class DeclaredAddress:
 class BrokerSettings:
     """The whole engine."""
 
-    credit: int = 1000  # Granted to a producer's link, as amqp/settings.py has it.
-    credit_low: int = 300  # Refilled at this mark; < credit.
     addresses: tuple[DeclaredAddress, ...] = ()
     address: AddressSettings = field(default_factory=AddressSettings)  # Of every address.
     # Names of dynamic nodes start so; no other node may, so a dead one is never made again (B11.6).

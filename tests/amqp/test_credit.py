@@ -3,7 +3,6 @@
 import pytest
 
 from amqpbroker.amqp.settings import PeerSettings
-from amqpbroker.engine.settings import BrokerSettings
 from tests.amqp.memory import MemoryBroker, MemoryWire
 from tests.amqp.scenes import (
     SlowStore,
@@ -410,9 +409,13 @@ def _turn_without_check(broker: MemoryBroker) -> None:
 
 def slow(store: SlowStore, *, credit: int = 1000, bytes_max: int = 1000) -> MemoryBroker:
     return MemoryBroker(
-        PeerSettings(container_id="broker", incoming_bytes_max=bytes_max),
-        BrokerSettings(credit=credit, credit_low=credit // 3),
-        store,
+        PeerSettings(
+            container_id="broker",
+            incoming_bytes_max=bytes_max,
+            credit=credit,
+            credit_low=credit // 3,
+        ),
+        store=store,
     )
 
 
@@ -539,3 +542,11 @@ def test_a_peer_that_is_not_read_is_not_idle() -> None:
         broker.advance(30_000)
     store.finish()
     client.wait_for("disposition", state="accepted")
+
+
+@pytest.mark.rule("B4.8")
+def test_each_listener_grants_its_own_credit() -> None:
+    broker = MemoryBroker(PeerSettings(container_id="broker", credit=7, credit_low=2))
+    broker.client().opened().begun().producer("q").wait_for("flow", link_credit=7)
+    broker.settings = PeerSettings(container_id="broker", credit=90, credit_low=2)
+    broker.client().opened().begun().producer("q").wait_for("flow", link_credit=90)

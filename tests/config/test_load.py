@@ -134,7 +134,6 @@ addresses:
     )
     assert settings.listeners == (listener,)
     broker = settings.broker
-    assert (broker.credit, broker.credit_low) == (10, 3)
     assert broker.addresses == (
         DeclaredAddress("a", QueueSettings("q", durable=False)),
         DeclaredAddress("b", QueueSettings("b", durable=True)),
@@ -205,10 +204,6 @@ addresses:
         (
             "listeners: [{name: a, bind: '*:1'}, {name: b, bind: '*:1'}]",
             'listeners[1].bind: "*:1" is given twice, first in [0]',
-        ),
-        (
-            "listeners: [{name: a, bind: '*:1', credit: 500}, {name: b, bind: '*:2'}]",
-            "listeners[1].credit: other than 500, as at the first listener: not supported yet",
         ),
         (
             "listeners: [{name: a, bind: '*:1', sasl: [PLAIN]}]",
