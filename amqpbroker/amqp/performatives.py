@@ -12,7 +12,6 @@ Ints that were read are of their wire class (base.codec.UInt, ...); ints to be w
 """
 
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar, Final, NamedTuple, TypeVar, dataclass_transform
 
 from amqpbroker.amqp.codes import (
@@ -74,44 +73,79 @@ class Performative:
     """What all composite types have: who they are and what their fields are."""
 
     __slots__ = ()
+    __hash__ = None  # type: ignore[assignment]  # Its fields change, and some are maps.
 
     CODE: ClassVar[int]
     NAME: ClassVar[str]
     FIELDS: ClassVar[tuple[Field, ...]]
 
+    def __init__(self, **values: object) -> None:
+        for _, attribute, _, mandatory, default, _ in self.FIELDS:
+            if mandatory and attribute not in values:
+                raise TypeError(f"{type(self).__name__}: {attribute} is missing")
+            setattr(self, attribute, values.pop(attribute, default))
+        if values:
+            raise TypeError(f"{type(self).__name__} has no {', '.join(values)}")
+
+    def __eq__(self, other: object) -> bool:
+        return self._values() == other._values() if type(other) is type(self) else NotImplemented
+
+    def __repr__(self) -> str:
+        said = (f"{field.attribute}={getattr(self, field.attribute)!r}" for field in self.FIELDS)
+        return f"{type(self).__name__}({', '.join(said)})"
+
+    def _values(self) -> list[object]:
+        return [getattr(self, field.attribute) for field in self.FIELDS]
+
 
 _Composite = TypeVar("_Composite", bound=Performative)
 
 
-def wire(kind: str, *, default: Any = MISSING) -> Any:  # noqa: ANN401  # As dataclasses.field: it stands for any type.
+class _Line(NamedTuple):
+    """One line of a class: a field as `wire` has it."""
+
+    kind: str
+    default: object
+
+
+_MANDATORY: Final = object()
+
+
+def wire(kind: str, *, default: Any = _MANDATORY) -> Any:  # noqa: ANN401  # It stands for a value of any type.
     """A field of this wire type; mandatory when there is no default."""
-    return field(default=default, metadata={"kind": kind})
+    return _Line(kind, default)
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(wire,))
 def _composite(code: int, name: str) -> Callable[[type[_Composite]], type[_Composite]]:
-    """Make a slots class of the table, and list it under its code and its symbolic descriptor."""
+    """Make a slots class of the table, and list it under its code and its symbolic descriptor.
+
+    As @dataclass(slots=True, kw_only=True) would: but that compiles three methods per class, half of this import.
+    """
 
     def make(plain: type[_Composite]) -> type[_Composite]:
-        cls: type[_Composite] = dataclass(slots=True, kw_only=True)(plain)
-        cls.CODE = code
-        cls.NAME = name
-        cls.FIELDS = tuple(
+        body = {key: value for key, value in vars(plain).items() if key not in _NOT_COPIED}
+        lines = {key: body.pop(key) for key in list(body) if isinstance(body[key], _Line)}
+        body |= {"__slots__": tuple(lines), "CODE": code, "NAME": name}
+        body["FIELDS"] = tuple(
             Field(
-                name=slot.name.replace("_", "-"),
-                attribute=slot.name,
-                kind=slot.metadata["kind"],
-                mandatory=slot.default is MISSING,
-                default=None if slot.default is MISSING else slot.default,
-                multiple=slot.metadata["kind"] == "symbols",
+                name=attribute.replace("_", "-"),
+                attribute=attribute,
+                kind=line.kind,
+                mandatory=line.default is _MANDATORY,
+                default=None if line.default is _MANDATORY else line.default,
+                multiple=line.kind == "symbols",
             )
-            for slot in fields(cls)  # type: ignore[arg-type]  # A dataclass since three lines up.
+            for attribute, line in lines.items()
         )
+        cls: type[_Composite] = type(plain.__name__, plain.__bases__, body)
         _CLASSES[code] = _CLASSES[f"amqp:{name}:list"] = cls
         return cls
 
     return make
 
+
+_NOT_COPIED = frozenset({"__dict__", "__weakref__"})  # A slots class has neither.
 
 _CLASSES: Final[dict[object, type[Performative]]] = {}
 """By descriptor: a ULong is found by its number, a Symbol by its text."""

@@ -1,7 +1,6 @@
 """Performatives: what is written is read, defaults and absence, and what is refused with which error."""
 
 import copy
-import inspect
 
 import proton
 import pytest
@@ -327,7 +326,21 @@ def test_a_frame_has_its_size_type_and_channel_in_front() -> None:
 def test_every_class_is_slotted_and_its_table_is_its_fields() -> None:
     for cls in performatives._CLASSES.values():
         assert "__dict__" not in dir(cls)
-        assert [row.attribute for row in cls.FIELDS] == list(inspect.signature(cls).parameters)
+        assert [row.attribute for row in cls.FIELDS] == list(cls.__annotations__)
+
+
+def test_a_performative_takes_its_own_fields_only_and_no_mandatory_one_is_left_out() -> None:
+    with pytest.raises(TypeError, match="Detach has no channel"):
+        Detach(handle=0, channel=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="Detach: handle is missing"):
+        Detach()  # type: ignore[call-arg]
+
+
+def test_a_performative_is_equal_by_its_fields_and_shows_them() -> None:
+    assert Detach(handle=1) == Detach(handle=1, closed=False)
+    assert Detach(handle=1) != Detach(handle=2)
+    assert End() != Close()
+    assert repr(Detach(handle=1)) == "Detach(handle=1, closed=False, error=None)"
 
 
 @given(st.sampled_from(EXAMPLES), st.data())
