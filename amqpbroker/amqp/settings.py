@@ -6,8 +6,7 @@ defaults are those of a broker started without a file. Must not know where a val
 
 from dataclasses import dataclass
 
-KIB = 1024
-MIB = 1024 * KIB
+from amqpbroker.base.units import KIB, MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +24,6 @@ class PeerSettings:
     incoming_window_bytes: int = 128 * MIB  # Of a session; in frames it is // max_frame_size, >= 1.
     incoming_bytes_max: int = 32 * MIB  # Received and not yet stored, per connection.
     outgoing_buffer: int = 1 * MIB  # Bytes waiting for a slow socket before dispatch stops.
-    drain_timeout_ms: int = 60_000  # For a producer to give its credit back.
     bare_amqp: bool = True  # A peer may leave out the SASL layer: it is anonymous.
     credit: int = 1000  # Granted to a producer's link.
     credit_low: int = 300  # Refilled at this mark; < credit.

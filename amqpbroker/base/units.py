@@ -5,12 +5,14 @@ A size without a unit is bytes. A duration without one is refused: seconds and m
 """
 
 import re
-from decimal import Decimal
 from typing import Final
 
 from amqpbroker.base.ids import Millis
 
 UNLIMITED = "unlimited"
+
+KIB = 1024
+MIB = 1024 * KIB
 
 VALUE_MAX = 2**63 - 1
 """What fits a 64-bit number with a sign: 8 EiB, or 292 million years."""
@@ -21,8 +23,8 @@ SIZE_UNITS: Final = {
     "MB": 10**6,
     "GB": 10**9,
     "TB": 10**12,
-    "KiB": 2**10,
-    "MiB": 2**20,
+    "KiB": KIB,
+    "MiB": MIB,
     "GiB": 2**30,
     "TiB": 2**40,
 }
@@ -60,7 +62,7 @@ def parse_duration(value: object) -> Millis | None:
     return Millis(_whole(value, number, _factor(unit, DURATION_UNITS, "duration"), "milliseconds"))
 
 
-def _split(value: object, noun: str, example: str) -> tuple[Decimal | None, str]:
+def _split(value: object, noun: str, example: str) -> tuple[str | None, str]:
     """The number and the unit as written; no number for unlimited."""
     if value is None:
         return None, ""
@@ -73,7 +75,7 @@ def _split(value: object, noun: str, example: str) -> tuple[Decimal | None, str]
         raise ValueError(f'{noun} {value!r}: write it as "{example}", or {UNLIMITED}')
     if match["sign"]:
         return None, ""
-    return Decimal(match["number"]), match["unit"]
+    return match["number"], match["unit"]
 
 
 def _factor(unit: str, units: dict[str, int], noun: str) -> int:
@@ -84,10 +86,12 @@ def _factor(unit: str, units: dict[str, int], noun: str) -> int:
     raise ValueError(f"{noun}: {unit!r} is no unit, use one of {', '.join(units)}")
 
 
-def _whole(value: object, number: Decimal, factor: int, noun: str) -> int:
-    amount = number * factor
-    if amount != int(amount):
+def _whole(value: object, number: str, factor: int, noun: str) -> int:
+    digits, _, fraction = number.partition(".")
+    scale: int = 10 ** len(fraction)
+    amount, rest = divmod(int(digits + fraction) * factor, scale)
+    if rest:
         raise ValueError(f"{value!r} is not a whole number of {noun}")
     if amount > VALUE_MAX:
         raise ValueError(f"{value!r} is more than {VALUE_MAX} {noun}")
-    return int(amount)
+    return amount

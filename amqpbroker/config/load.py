@@ -29,7 +29,7 @@ from amqpbroker.config.document import (
     plain,
 )
 from amqpbroker.config.model import AddressSection, File, ListenerSection
-from amqpbroker.config.values import COUNT_MAX, NO_LIMIT, shown
+from amqpbroker.config.values import COUNT_MAX, shown
 from amqpbroker.engine.settings import (
     AddressSettings,
     BrokerSettings,
@@ -156,7 +156,6 @@ def _listener(section: ListenerSection, container_id: str) -> ListenerSettings:
         incoming_window_bytes=section.incoming_window,
         incoming_bytes_max=section.incoming_bytes_max,
         outgoing_buffer=section.outgoing_buffer,
-        drain_timeout_ms=section.drain_timeout,
         bare_amqp=section.bare_amqp,
         credit=section.credit,
         credit_low=section.credit_low,
@@ -171,9 +170,9 @@ def _listener(section: ListenerSection, container_id: str) -> ListenerSettings:
     )
 
 
-def _or(limit: int, unlimited: int) -> int:
+def _or(limit: int | None, unlimited: int) -> int:
     """`limit`, or how a settings class says that there is none."""
-    return unlimited if limit == NO_LIMIT else limit
+    return unlimited if limit is None else limit
 
 
 def _broker(file: File) -> BrokerSettings:

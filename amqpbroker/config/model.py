@@ -16,7 +16,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails
 
-from amqpbroker.amqp.settings import KIB, MIB
+from amqpbroker.base.units import KIB, MIB
 from amqpbroker.config.contract import NOT_YET, Section
 from amqpbroker.config.values import (
     COUNT_MAX,
@@ -122,6 +122,7 @@ class ListenerSection(Section):
         "anycast_prefix": ["queue://"],
         "multicast_prefix": ["topic://"],
         "allow_insecure_plain": True,
+        "drain_timeout": "60 s",
         "tls": None,
         "websocket": None,
     }
@@ -132,14 +133,13 @@ class ListenerSection(Section):
     bare_amqp: Flag = True
     max_frame_size: Annotated[int, size(512, UINT_MAX)] = 64 * KIB  # [2.7.1]
     channel_max: Annotated[int, count(0, 65_535)] = 2047
-    idle_timeout: Annotated[int, or_unlimited(duration(1))] = 60_000
+    idle_timeout: Annotated[int | None, or_unlimited(duration(1))] = 60_000
     handshake_timeout: Annotated[int, duration(1)] = 10_000
-    max_connections: Annotated[int, or_unlimited(count(1))] = 10_000
-    max_message_size: Annotated[int, or_unlimited(size(1))] = 100 * MIB
+    max_connections: Annotated[int | None, or_unlimited(count(1))] = 10_000
+    max_message_size: Annotated[int | None, or_unlimited(size(1))] = 100 * MIB
     incoming_window: Annotated[int, size(512), Field(validate_default=True)] = 128 * MIB
     incoming_bytes_max: Annotated[int, size(1)] = 32 * MIB
     outgoing_buffer: Annotated[int, size(1)] = 1 * MIB
-    drain_timeout: Annotated[int, duration(1)] = 60_000
     credit: Annotated[int, count(1)] = 1000
     credit_low: Annotated[int, count(0), Field(validate_default=True)] = 300
     tcp_nodelay: Flag = True

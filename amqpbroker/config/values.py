@@ -13,8 +13,6 @@ from pydantic_core import PydanticCustomError
 from amqpbroker.base import units
 from amqpbroker.runtime.endpoints import ListenError, split_bind
 
-UNLIMITED = "unlimited"
-NO_LIMIT = -1  # What a Limit is when there is none.
 UINT_MAX = 2**32 - 1
 COUNT_MAX = 2**31 - 1
 UNIX_PATH_MAX = 103  # Bytes: sun_path is 108 on Linux, 104 on macOS, both with a closing NUL.
@@ -27,7 +25,7 @@ def wrong(text: str) -> PydanticCustomError:
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """The known word that was most likely meant."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.55)
+    close = difflib.get_close_matches(word, list(known), n=1)
     return close[0] if close else None
 
 
@@ -46,7 +44,7 @@ def shown(value: object) -> str:
 
 
 Reader = Callable[[object], int]
-"""Reads a number as it stands in a file."""
+"""Reads a number as it stands in a file. No limit is None: in base/units.py, here, and in the models."""
 
 
 def count(least: int, most: int = COUNT_MAX) -> BeforeValidator:
@@ -55,14 +53,14 @@ def count(least: int, most: int = COUNT_MAX) -> BeforeValidator:
     def read(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
             raise wrong(f"must be a whole number, is {shown(value)}")
-        return in_bounds(value, least, most)
+        return in_bounds(None if value < 0 else value, least, most)
 
     return BeforeValidator(read)
 
 
-def in_bounds(value: int, least: int, most: int, unit: str = "") -> int:
-    """`value`; complains when it is out of bounds."""
-    if value == NO_LIMIT and least > NO_LIMIT:
+def in_bounds(value: int | None, least: int, most: int, unit: str = "") -> int:
+    """`value`; complains when it is out of bounds, or no limit."""
+    if value is None:
         raise wrong("must have a limit")
     if value < least:
         raise wrong(f"must be at least {least}{unit}, is {value}")
@@ -71,20 +69,19 @@ def in_bounds(value: int, least: int, most: int, unit: str = "") -> int:
     return value
 
 
-def size(least: int = 0, most: int = 2**62) -> BeforeValidator:
+def size(least: int = 0, most: int = units.VALUE_MAX) -> BeforeValidator:
     """Bytes: 65536, "64 KiB", "10 MB"."""
     return BeforeValidator(lambda value: in_bounds(read_size(value), least, most, " bytes"))
 
 
-def read_size(value: object) -> int:
-    """Bytes of a size as it stands in a file, or NO_LIMIT."""
+def read_size(value: object) -> int | None:
+    """Bytes of a size as it stands in a file, or None for no limit."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise wrong(f'must be a size such as "64 KiB", is {shown(value)}')
     try:
-        amount = units.parse_size(value)
+        return units.parse_size(value)
     except ValueError as error:
         raise wrong(str(error)) from error
-    return NO_LIMIT if amount is None else amount
 
 
 def duration(least: int = 0, most: int = COUNT_MAX) -> BeforeValidator:
@@ -92,28 +89,27 @@ def duration(least: int = 0, most: int = COUNT_MAX) -> BeforeValidator:
     return BeforeValidator(lambda value: in_bounds(read_duration(value), least, most, " ms"))
 
 
-def read_duration(value: object) -> int:
-    """Milliseconds of a duration as it stands in a file, or NO_LIMIT."""
+def read_duration(value: object) -> int | None:
+    """Milliseconds of a duration as it stands in a file, or None for no limit."""
     if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
         raise wrong(f"the unit is missing: write {value} s, or ms, min, h")
     try:
-        amount = units.parse_duration(value)
+        return units.parse_duration(value)
     except ValueError as error:
         raise wrong(str(error)) from error
-    return NO_LIMIT if amount is None else int(amount)
 
 
 def is_unlimited(value: object) -> bool:
     """`unlimited`, or a negative number."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value < 0
-    return value == UNLIMITED
+    return value == units.UNLIMITED
 
 
 def or_unlimited(kind: BeforeValidator) -> BeforeValidator:
-    """What `kind` reads, or NO_LIMIT."""
+    """What `kind` reads, or None for no limit."""
     read = cast("Reader", kind.func)
-    return BeforeValidator(lambda value: NO_LIMIT if is_unlimited(value) else read(value))
+    return BeforeValidator(lambda value: None if is_unlimited(value) else read(value))
 
 
 def flag(value: object) -> bool:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from amqpbroker.amqp.settings import KIB, MIB, PeerSettings
+from amqpbroker.amqp.settings import PeerSettings
+from amqpbroker.base.units import KIB, MIB
 from amqpbroker.engine.settings import AddressSettings, BrokerSettings
 from amqpbroker.testing import BrokerThread
 from tests.amqp.memory import MemoryBroker

@@ -88,7 +88,7 @@ listeners:
     incoming_window: 8 KiB
     incoming_bytes_max: 1 MB
     outgoing_buffer: 64 KiB
-    drain_timeout: 2 min
+    drain_timeout: 1 min
     credit: 10
     credit_low: 3
     tcp_nodelay: false
@@ -119,7 +119,6 @@ addresses:
         incoming_window_bytes=8192,
         incoming_bytes_max=1_000_000,
         outgoing_buffer=65_536,
-        drain_timeout_ms=120_000,
         bare_amqp=False,
         credit=10,
         credit_low=3,
@@ -220,6 +219,10 @@ addresses:
         (
             "listeners: [{name: a, bind: '*:1', tls: {certificate: x}}]",
             "listeners[0].tls: not supported yet",
+        ),
+        (
+            "listeners: [{name: a, bind: '*:1', drain_timeout: 2 min}]",
+            'listeners[0].drain_timeout: not supported yet; only its default may stand here: "60 s"',
         ),
         (
             "listeners: [{name: a, bind: '*:1', max_frame_size: 100}]",

@@ -6,7 +6,6 @@ import pytest
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 from amqpbroker.config.values import (
-    NO_LIMIT,
     Bind,
     Flag,
     Word,
@@ -67,6 +66,7 @@ def test_durations(value: object, number: int) -> None:
         (COUNT, "many", 'must be a whole number, is "many"'),
         (COUNT, True, "must be a whole number, is true"),
         (COUNT, 0, "must be at least 1, is 0"),
+        (COUNT, -5, "must have a limit"),
         (Flag, "yes", "must be true or false"),
         (Flag, 1, "must be true or false, is 1"),
         (Word, 5, "must be text, is 5"),
@@ -95,9 +95,8 @@ def test_binds(bind: str) -> None:
 
 @pytest.mark.parametrize("value", ["unlimited", -1, -5.5])
 def test_no_limit(value: object) -> None:
-    assert read(Annotated[int, or_unlimited(count(1))], value) == NO_LIMIT
-    assert read(Annotated[int, or_unlimited(size(1))], value) == NO_LIMIT
-    assert read(Annotated[int, or_unlimited(duration(1))], value) == NO_LIMIT
+    for kind in (count(1), size(1), duration(1)):
+        assert read(Annotated[int | None, or_unlimited(kind)], value) is None
 
 
 def test_choices_know_what_is_there_what_comes_and_what_was_meant() -> None:
