@@ -13,7 +13,7 @@ It must not know peers, engine or store.
 import math
 import socket
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 
 from proton import Event, Handler, SSLDomain, Url
 from proton.reactor import Container
@@ -23,7 +23,7 @@ from amqpbroker.engine.deadlines import Deadlines
 from amqpbroker.runtime import endpoints, proton_private
 from amqpbroker.runtime.listener import RETRY_MS, waiting
 from amqpbroker.runtime.poller import READ, WRITE, Poller
-from amqpbroker.runtime.proton_private import Acceptor, IOHandler, Selectable
+from amqpbroker.runtime.proton_private import Acceptor, IOHandler, Selectable, SSLConfig
 
 
 class BrokerContainer(Container):
@@ -34,7 +34,12 @@ class BrokerContainer(Container):
         self._selector = SelectableWatch(self.poller)
         self._turn: Callable[[], bool] | None = None
         options.setdefault("global_handler", WaitingIO(self._selector))
-        super().__init__(*handlers, **options)
+        proton_private.set_up(self, handlers, options)
+
+    @cached_property
+    def ssl(self) -> SSLConfig | None:  # type: ignore[override]  # Proton's is made at once.
+        """TLS of connections that name no domain of their own; None where Proton has no TLS. Made on first use."""
+        return proton_private.make_ssl()
 
     # --- Proton's interface
 

@@ -6,12 +6,13 @@ tests/runtime/test_proton_private.py fails with its answer.
 """
 
 import socket
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+from uuid import uuid4  # noqa: TID251  As Proton names a container that is given no name.
 
-from proton import Connection, SSLDomain, Transport, Url
+from proton import Connection, Handler, SSLDomain, SSLUnavailable, Transport, Url
 from proton._handlers import IOHandler
-from proton._reactor import Acceptor, Reactor, TimerSelectable
+from proton._reactor import Acceptor, GlobalOverrides, Reactor, SSLConfig, TimerSelectable
 from proton._selectable import Selectable
 from proton.reactor import Container
 
@@ -19,6 +20,7 @@ __all__ = [
     "NAMES",
     "Acceptor",
     "IOHandler",
+    "SSLConfig",
     "Selectable",
     "Selector",
     "adopt_socket",
@@ -26,8 +28,10 @@ __all__ = [
     "has_events",
     "is_stopped",
     "listening_selectable",
+    "make_ssl",
     "moved",
     "set_selector",
+    "set_up",
 ]
 
 NAMES: dict[str, str] = {
@@ -37,6 +41,7 @@ NAMES: dict[str, str] = {
     "Acceptor._selectable": "not set: our acceptor has one selectable per socket",
     "Acceptor._ssl_domain": "whether accepted connections start with TLS",
     "Acceptor.on_selectable_readable": "where the stock acceptor takes one connection per turn",
+    "Container.__init__": "not called, see set_up: it would make two TLS domains at once",
     "Connection._acceptor": "a connection with one needs no outgoing socket",
     "Connection.url": "the address of the peer",
     "IOHandler._selector": "where the container's own selector goes",
@@ -86,6 +91,7 @@ def _is_there(name: str) -> bool:
         for owner in (
             Acceptor,
             Connection,
+            Container,
             IOHandler,
             Reactor,
             Selectable,
@@ -96,9 +102,32 @@ def _is_there(name: str) -> bool:
     owner, _, attribute = name.partition(".")
     if hasattr(owners[owner], attribute):
         return True
-    readers = [*owners.values(), Container]
+    readers = owners.values()
     codes = (getattr(method, "__code__", None) for one in readers for method in vars(one).values())
     return any(code is not None and attribute in code.co_names for code in codes)
+
+
+def set_up(container: Container, handlers: Sequence[Handler], options: Mapping[str, Any]) -> None:
+    """Do what Container.__init__ does, all but `ssl`: that makes two TLS domains, a fifth of a start."""
+    Reactor.__init__(container, *handlers, **options)
+    container.global_handler = GlobalOverrides(
+        options.get("global_handler", container.global_handler)
+    )
+    container.trigger = None
+    container.container_id = options.get("container_id", str(uuid4()))
+    container.allow_insecure_mechs = True
+    container.allowed_mechs = None
+    container.sasl_enabled = True
+    container.user = None
+    container.password = None
+
+
+def make_ssl() -> SSLConfig | None:
+    """What Container.__init__ would have had as `ssl`."""
+    try:
+        return SSLConfig()
+    except SSLUnavailable:
+        return None
 
 
 def set_selector(io: IOHandler, selector: Selector) -> None:

@@ -87,6 +87,25 @@ def test_a_message_goes_from_connect_to_listen(host: str) -> None:
     assert source.sink.bodies == list(range(MESSAGES))
 
 
+def test_a_container_has_all_that_protons_has_and_makes_tls_when_it_is_asked_for() -> None:
+    stock, ours = Container(), BrokerContainer()
+    own = {"poller", "_selector", "_turn"}
+    assert set(vars(ours)) - own == set(vars(stock)) - {"ssl"}
+    for name in (
+        "trigger",
+        "allow_insecure_mechs",
+        "allowed_mechs",
+        "sasl_enabled",
+        "user",
+        "password",
+    ):
+        assert getattr(ours, name) == getattr(stock, name)
+    assert type(ours.global_handler) is type(stock.global_handler)
+    assert type(ours.ssl) is type(stock.ssl)
+    assert ours.ssl is ours.ssl
+    ours.close()
+
+
 def test_the_stock_container_agrees_on_what_works() -> None:
     # What is shown above is Proton's behaviour, not ours: the same handlers, its own container.
     class Stock(Source):
