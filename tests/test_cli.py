@@ -108,6 +108,14 @@ def test_version_imports_nothing_heavy() -> None:
     }
 
 
+def test_a_start_without_a_file_leaves_out_what_it_can_do_without() -> None:
+    text = "import sys; from amqpbroker import cli; from amqpbroker.runtime import loop; "
+    text += "cli.load_defaults(); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    heavy = {"pydantic", "yaml", "asyncio", "dataclasses", "inspect", "secrets", "hashlib", "ssl"}
+    assert not set(done.stdout.split()) & heavy
+
+
 def test_start_up_is_quick() -> None:
     began = time.perf_counter()
     run("--version")

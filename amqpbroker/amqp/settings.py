@@ -2,15 +2,16 @@
 
 Filled from `listeners:` of the configuration file, whose words the names follow with the unit last. The
 defaults are those of a broker started without a file. Must not know where a value came from.
+
+Named tuples, here and in the other settings: dataclasses loads inspect and compiles, a tenth of a start.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from amqpbroker.base.units import KIB, MIB
 
 
-@dataclass(frozen=True, slots=True)
-class PeerSettings:
+class PeerSettings(NamedTuple):
     """The limits of every connection that one listener accepts."""
 
     container_id: str  # Of our Open: the broker's name.

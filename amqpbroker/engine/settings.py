@@ -3,49 +3,43 @@
 The names are those of the configuration file, with the unit last. Must not know where a value came from.
 """
 
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from amqpbroker.base.ids import Millis
 
 
-@dataclass(frozen=True, slots=True)
-class AddressSettings:
+class AddressSettings(NamedTuple):
     """How one address and the queues on it behave."""
 
     auto_create_addresses: bool = True
     auto_create_queues: bool = True
     auto_delete_queues: bool = True
-    auto_delete_queues_delay: Millis = Millis(0)  # noqa: RUF009 - a NewType of int is immutable.
+    auto_delete_queues_delay: Millis = Millis(0)
     auto_delete_addresses: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class QueueSettings:
+class QueueSettings(NamedTuple):
     """A queue that is declared."""
 
     name: str
     durable: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class DeclaredAddress:
+class DeclaredAddress(NamedTuple):
     """An address that exists from the start and is never deleted by itself."""
 
     name: str
     queue: QueueSettings | None = None  # None: made on first use where auto_create_queues allows.
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerSettings:
+class BrokerSettings(NamedTuple):
     """The whole engine."""
 
     addresses: tuple[DeclaredAddress, ...] = ()
-    address: AddressSettings = field(default_factory=AddressSettings)  # Of every address.
+    address: AddressSettings = AddressSettings()  # Of every address.
     # Names of dynamic nodes start so; no other node may, so a dead one is never made again (B11.6).
     dynamic_prefix: str = "tmp."
-    dynamic_nodes_max: int = (
-        1000  # Of one connection (B11.8); a JMS client makes one per requestor.
-    )
+    dynamic_nodes_max: int = 1000  # Of one connection (B11.8); a JMS client has one per requestor.
 
     def of_address(self, name: str) -> AddressSettings:  # noqa: ARG002 - patterns are matched here.
         """The settings in force for the address `name`."""

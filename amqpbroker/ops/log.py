@@ -12,9 +12,8 @@ import re
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from logging import DEBUG, ERROR, INFO, WARNING
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 EVENTS: dict[str, tuple[int, str]] = {
     # the process
@@ -44,8 +43,7 @@ FORMATS = ("text", "json")
 _log = logging.getLogger("amqpbroker")
 
 
-@dataclass(frozen=True, slots=True)
-class LogSettings:
+class LogSettings(NamedTuple):
     """How much is said, and in which form."""
 
     level: str = "info"  # A key of LEVELS.

@@ -3,15 +3,14 @@
 Made by config/load.py from a file, or as they stand by a broker started without one. The loop reads them once.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from amqpbroker.amqp.settings import PeerSettings
 from amqpbroker.engine.settings import BrokerSettings
 from amqpbroker.ops.log import LogSettings
 
 
-@dataclass(frozen=True, slots=True)
-class ListenerSettings:
+class ListenerSettings(NamedTuple):
     """One place where connections are accepted, and what their peers are granted."""
 
     name: str
@@ -22,8 +21,7 @@ class ListenerSettings:
     max_connections: int = 10_000  # Of this listener; one more is closed at once.
 
 
-@dataclass(frozen=True, slots=True)
-class ServeSettings:
+class ServeSettings(NamedTuple):
     """A whole broker process."""
 
     listeners: tuple[ListenerSettings, ...]

@@ -1,6 +1,5 @@
 """What a producer meets: attach and its answer, credit, transfers right and wrong, the dispositions (B4, B13)."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -158,7 +157,7 @@ def test_a_run_of_messages_is_answered_by_one_range(client: RawClient) -> None:
 
 @pytest.mark.rule("PF-9", "B12")
 def test_more_than_the_credit_ends_the_link_and_not_the_session() -> None:
-    client = producer(MemoryBroker(replace(SETTINGS, credit=2, credit_low=1), store=SlowStore()))
+    client = producer(MemoryBroker(SETTINGS._replace(credit=2, credit_low=1), store=SlowStore()))
     with client.pipelined():
         for _ in range(3):
             client.transfer(message(b"x", durable=True))
@@ -299,7 +298,7 @@ def test_an_aborted_delivery_leaves_nothing_and_the_next_one_is_whole(broker: Me
 
 @pytest.mark.rule("B4.13")
 def test_the_credit_of_aborted_deliveries_comes_back() -> None:
-    client = producer(MemoryBroker(replace(SETTINGS, credit=4, credit_low=1)))
+    client = producer(MemoryBroker(SETTINGS._replace(credit=4, credit_low=1)))
     for number in range(20):
         client.transfer(b"\x00", more=True).transfer(aborted=True)
         if number % 3 == 2:
