@@ -7,29 +7,18 @@ connections, sessions and links, and the deadlines of the peers.
 import os
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 from amqpbroker.amqp.incoming import IncomingLink
 from amqpbroker.amqp.outgoing import OutgoingLink
 from amqpbroker.amqp.peer import Peer
 from amqpbroker.amqp.settings import PeerSettings
 from amqpbroker.base.errors import CONNECTION_FORCED, Refusal
-from amqpbroker.base.ids import BatchNumber, ConnectionId, LinkId, Millis, SessionId
+from amqpbroker.base.ids import ConnectionId, LinkId, Millis, SessionId
 from amqpbroker.engine.broker import Broker
 from amqpbroker.engine.commands import Command, Stored
 from amqpbroker.engine.deadlines import Deadlines
 from amqpbroker.engine.effects import Append, Effect, Note
-from amqpbroker.engine.records import Batch
-
-
-class Store(Protocol):
-    """What the switchboard asks of a store; amqp and store do not import each other."""
-
-    def submit(self, batch: Batch) -> None:
-        """Keep the batch, after all earlier ones; return at once."""
-
-    def take_stored(self) -> BatchNumber | None:
-        """The newest batch that is kept now, if it moved since the last call."""
+from amqpbroker.engine.records import Store
 
 
 class EngineBroken(Exception):  # noqa: N818  # A state, as StoreFailed.

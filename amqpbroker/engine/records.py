@@ -1,9 +1,11 @@
-"""What the store is told: values that describe change, complete in themselves.
+"""What the store is told: values that describe change, complete in themselves; and what it is asked.
 
 The store encodes them and knows nothing else of the engine; a replicated log could carry the same batches.
 Keys are (queue, order, sequence): `order` is the queue kind's own order key, so that a cursor is a range scan
 (docs/seams.md, section 5).
 """
+
+from typing import Protocol
 
 from amqpbroker.base.ids import BatchNumber, Millis, QueueId, Sequence
 
@@ -91,3 +93,16 @@ class Batch:
     def __init__(self, number: BatchNumber, records: list[Record]) -> None:
         self.number = number
         self.records = records
+
+
+class Store(Protocol):
+    """What is asked of any store, by one thread. It stands here since amqp and store do not import each other."""
+
+    def submit(self, batch: Batch) -> None:
+        """Keep this batch, after those before it; returns at once."""
+
+    def take_stored(self) -> BatchNumber | None:
+        """The newest batch that is kept now, if it moved since the last call; the loop is woken when it does."""
+
+    def close(self) -> None:
+        """Finish what was submitted and let go of everything."""

@@ -54,6 +54,10 @@ FROZEN_MS = 100
 the rest of one again and again would spin."""
 
 
+# The real switchboard is what `build` puts in. Its part is said again here, as wire.py says the peer's, so that the
+# loop's tests can bring peers that echo, stall or raise on demand, which no AMQP does: tests/runtime/fakes.py.
+
+
 class Turned(Peer, Protocol):
     """What the loop asks of amqp/peer.py besides what its wire does."""
 

@@ -5,11 +5,12 @@ from collections.abc import Callable
 
 from amqpbroker.amqp.peer import Peer
 from amqpbroker.amqp.settings import PeerSettings
-from amqpbroker.amqp.switchboard import Store, Switchboard
+from amqpbroker.amqp.switchboard import Switchboard
 from amqpbroker.base.ids import Millis
 from amqpbroker.engine.broker import Broker
 from amqpbroker.engine.effects import Note
 from amqpbroker.engine.queue import Queue
+from amqpbroker.engine.records import Store
 from amqpbroker.engine.settings import BrokerSettings
 from amqpbroker.store.memory import MemoryStore
 from tests.raw.client import RawClient

@@ -36,6 +36,9 @@ class SlowStore:
         newest, self._newest = self._newest, None
         return newest
 
+    def close(self) -> None:
+        """No test ends it."""
+
     def finish(self, most: int | None = None) -> None:
         """The `most` oldest batches, or all, are stored now."""
         done = self.batches[:most]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from amqpbroker.engine.settings import AddressSettings, BrokerSettings, DeclaredAddress
-from tests.amqp.memory import MemoryBroker
+from tests.amqp.memory import SETTINGS, MemoryBroker
 from tests.amqp.scenes import OUTCOMES, consumer, delivered, frames_of, producer, session
 from tests.raw.client import RawClient, error
 from tests.raw.frames import Typed, header, message, message_annotations, properties
@@ -173,10 +173,7 @@ def test_a_failure_on_a_link_with_an_address_names_no_tag(broker: MemoryBroker) 
 
 @pytest.mark.rule("B4.8")
 def test_the_credit_of_failed_messages_comes_back() -> None:
-    settings = BrokerSettings(
-        credit=4, credit_low=1, addresses=CLOSED.addresses, address=CLOSED.address
-    )
-    client = producer(MemoryBroker(broker=settings), None)
+    client = producer(MemoryBroker(SETTINGS._replace(credit=4, credit_low=1), CLOSED), None)
     for number in range(20):
         client.transfer(to("nowhere")).wait_for("disposition", first=number, state="rejected")
 

@@ -1,6 +1,7 @@
 """The exchange before AMQP, byte by byte and whole (client-needs B1)."""
 
 import pytest
+
 from amqpbroker.amqp.performatives import (
     SaslInit,
     SaslMechanisms,
@@ -25,7 +26,7 @@ def run(data: bytes, *, step: int = 0, bare_allowed: bool = True) -> Exchange:
     return exchange
 
 
-def frames_of(output: bytes) -> list[object]:
+def frames_of(output: bytes) -> list[Performative]:
     found = []
     while output:
         size = int.from_bytes(output[:4], "big")

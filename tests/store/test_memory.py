@@ -3,8 +3,7 @@
 import pytest
 
 from amqpbroker.base.ids import BatchNumber
-from amqpbroker.engine.records import Batch
-from amqpbroker.store import Store
+from amqpbroker.engine.records import Batch, Store
 from amqpbroker.store.memory import MemoryStore
 
 
