@@ -3,6 +3,7 @@
 import pytest
 
 from amqpbroker.amqp.performatives import (
+    Performative,
     SaslInit,
     SaslMechanisms,
     SaslOutcome,
