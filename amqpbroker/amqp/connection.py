@@ -52,7 +52,7 @@ from amqpbroker.base.errors import (
     INVALID_FIELD,
     Refusal,
 )
-from amqpbroker.base.ids import Millis
+from amqpbroker.base.ids import Millis, Sequence
 from amqpbroker.engine import commands
 
 if TYPE_CHECKING:
@@ -64,6 +64,9 @@ Link = IncomingLink | OutgoingLink
 # after these is surely payload. More would only make frames smaller.
 TRANSFER_OVERHEAD: Final = 64
 FRAME_HEADER: Final = 8
+# Messages between two pumps. For each that is not pumped out Proton keeps some 600 bytes, and keeps them for the next:
+# a stalled consumer of messages of 100 bytes cost six times its outgoing buffer. Ordinary runs are shorter than this.
+RUN_MAX: Final = 500
 FRAME_SIZE_KNOWN: Final = 512  # Until the peer's Open says more [2.7.1].
 # A peer that wants a frame every few milliseconds would cost more than its traffic; Broker-J closes it too (B2.16).
 IDLE_TIMEOUT_MIN_MS: Final = 100
@@ -184,6 +187,18 @@ class Connection:
         self.driver.grant(link.at.slot, credit)
         self.walker.grant(session.channel, link.at.handle, credit)
         self._flow_due(session)
+
+    def send_runs(
+        self, slot: int, tags: list[Sequence], payloads: list[bytes], *, settled: bool
+    ) -> None:
+        """Hand Proton whole messages that fit the window."""
+        if len(tags) <= RUN_MAX:
+            self.driver.send_run(slot, tags, payloads, settled)
+            return
+        for start in range(0, len(tags), RUN_MAX):
+            end = start + RUN_MAX
+            self.driver.send_run(slot, tags[start:end], payloads[start:end], settled)
+            self._pump()
 
     def spend_room(self, size: int) -> None:
         """The engine has dispatched so many bytes to this connection."""

@@ -144,7 +144,8 @@ class OutgoingLink:
             and max(sizes) <= connection.slice_size
             and count <= session.frames_left
         ):
-            connection.driver.send_run(self.at.slot, effect.sequences, payloads, effect.settled)
+            settled = effect.settled
+            connection.send_runs(self.at.slot, effect.sequences, payloads, settled=settled)
             session.frames_sent += count
         else:
             self._pending.extend(

@@ -62,7 +62,7 @@ def test_who_does_not_read_is_given_up_in_time_though_it_may_have_written(
     broker: MemoryBroker,
 ) -> None:
     # Bug case 115: it could stay for ever, since output waits and input is not looked at.
-    _, wire, peer = deaf(broker)
+    peer = deaf(broker)[2]
     broker.advance(SETTINGS.idle_timeout_ms)
     broker.advance(5_000)
     assert peer.is_finished
