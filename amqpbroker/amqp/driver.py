@@ -342,7 +342,7 @@ class Control:
         lib.pn_link_flow(self._link(link, incoming=True).handle, credit)
 
     def drain(self, link: int) -> None:
-        """Ask the producer for its credit back."""
+        """Ask the producer for its credit back: the part of producer flow control (docs/seams.md) that stands."""
         lib.pn_link_drain(self._link(link, incoming=True).handle, 0)
 
     def drained(self, link: int) -> int:

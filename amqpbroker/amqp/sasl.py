@@ -1,6 +1,6 @@
 """The exchange before AMQP: protocol headers and SASL [2.2, 5.3], in front of a Transport that has no SASL.
 
-Sans-IO: bytes in by `receive`, bytes out by `take_output`, then `is_done` with the user and the bytes that came after.
+Sans-IO: bytes in by `receive`, bytes out by `take_output`, then `is_done` with the bytes that came after.
 Proton must never see a SASL header, since it would take a second one and offer what it likes (PROTON_FACTS 6); so the
 exchange also takes the AMQP header off, and the peer feeds Proton exactly one of its own.
 """
@@ -37,7 +37,6 @@ class Exchange:
         self._read = self._read_first_header
         self.is_done = False
         self.failure = ""  # Why the socket is shut once the output is out; "" while all is well.
-        self.user = ""
 
     def receive(self, data: bytes) -> None:
         """Take what arrived; afterwards ask `is_done`, `failure` and `take_output`."""
@@ -99,7 +98,6 @@ class Exchange:
             self._send(SaslOutcome(code=UByte(OUTCOME_AUTH)))
             self.failure = f"mechanism {init.mechanism!r:.40} is not offered"
             return False
-        self.user = "anonymous"
         self._send(SaslOutcome(code=UByte(OUTCOME_OK)))
         self._read = self._read_amqp_header
         return True

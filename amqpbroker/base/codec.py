@@ -146,7 +146,6 @@ class UUID(bytes):
 
 
 Binary = bytes
-Double = float
 
 
 class Described:

@@ -9,7 +9,6 @@ from typing import NamedTuple
 # [2.8.15] amqp-error
 INTERNAL_ERROR = "amqp:internal-error"
 NOT_FOUND = "amqp:not-found"
-UNAUTHORIZED_ACCESS = "amqp:unauthorized-access"
 DECODE_ERROR = "amqp:decode-error"
 RESOURCE_LIMIT_EXCEEDED = "amqp:resource-limit-exceeded"
 NOT_ALLOWED = "amqp:not-allowed"
@@ -29,7 +28,6 @@ ERRANT_LINK = "amqp:session:errant-link"
 HANDLE_IN_USE = "amqp:session:handle-in-use"
 UNATTACHED_HANDLE = "amqp:session:unattached-handle"
 # [2.8.18] link-error
-DETACH_FORCED = "amqp:link:detach-forced"
 TRANSFER_LIMIT_EXCEEDED = "amqp:link:transfer-limit-exceeded"
 MESSAGE_SIZE_EXCEEDED = "amqp:link:message-size-exceeded"
 STOLEN = "amqp:link:stolen"
