@@ -475,14 +475,19 @@ def drain(wire: MemoryWire, out: bytearray) -> None:
 
 
 def last_frame(out: bytes) -> Frame | None:
-    """All that was said is whole frames; the last of them."""
-    last = b""
-    for last in _cut(out):
-        assert len(last) >= 8, f"ends within a frame: {last.hex(' ')}"
+    """All that was said is whole frames about links that are there; the last of them."""
+    last = None
+    attached: set[tuple[int, int]] = set()
     try:
-        return decode_frame(last) if last else None
+        for each in _cut(out):
+            last = decode_frame(each)
+            if last.name == "attach":
+                attached.add((last.channel, last.handle))
+            elif last.name in ("flow", "transfer", "detach") and last.handle is not None:
+                assert (last.channel, last.handle) in attached, f"no such handle: {last}"
     except Undecodable as error:
-        raise AssertionError(f"{error}: {last.hex(' ')}") from None
+        raise AssertionError(f"{error}: {each.hex(' ')}") from None
+    return last
 
 
 # --- the campaign ---------------------------------------------------------------------------------
