@@ -142,6 +142,8 @@ class BrokerMachine(RuleBasedStateMachine):
         taker.drains -= 1
         due = taker.queue.due_to(taker, self.rig.now)
         assert taker.credit == 0 or not due, "drained before all was sent"
+        if taker.copies:
+            taker.queue.pass_by(taker, self.rig.now)
         taker.credit = 0
 
     def judge_order(self, given: dict[LinkId, list[int]]) -> None:
