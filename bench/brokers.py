@@ -21,9 +21,8 @@ from bench import artemis, client
 from bench.process import Usage, now, pause, usage
 
 REPOSITORY = Path(__file__).parent.parent
-PROTOTYPES = (
-    REPOSITORY.parent / "shared" / "design" / "prototypes"
-)  # Where it is beside the repository.
+# Where it is beside the repository.
+PROTOTYPES = REPOSITORY.parent / "shared" / "design" / "prototypes"
 HOST = "127.0.0.1"
 START_LIMIT = 60.0  # seconds until the port answers; a cold JVM takes 5.
 STOP_LIMIT = 15.0  # seconds after SIGTERM until SIGKILL.

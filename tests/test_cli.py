@@ -119,9 +119,8 @@ def test_a_start_without_a_file_leaves_out_what_it_can_do_without() -> None:
 def test_start_up_is_quick() -> None:
     began = time.perf_counter()
     run("--version")
-    assert (
-        time.perf_counter() - began < 2
-    )  # 0.05 s here; the bound only catches an import gone wrong.
+    # 0.05 s here; the bound only catches an import gone wrong.
+    assert time.perf_counter() - began < 2
 
 
 @pytest.mark.parametrize("arguments", [(), ("config",), ("serve", "--nonsense"), ("nonsense",)])

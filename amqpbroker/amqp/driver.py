@@ -330,9 +330,8 @@ class Control:
         self._sessions[record.session].links.discard(link)
         record.clear()
         if record.sending:
-            _abort(
-                record
-            )  # Proton settles what is in progress, which would end it as if it were whole.
+            # Proton settles what is in progress, which would end it as if it were whole.
+            _abort(record)
         lib.pn_link_free(record.handle)
         lib.pn_decref(record.handle)
 
@@ -506,9 +505,8 @@ class _Records(list[Record]):
 
     def __init__(self, held: list[Record]) -> None:
         super().__init__(held)
-        self._run: tuple[int, bool] | None = (
-            None  # Link and settled of the last record, if MESSAGES.
-        )
+        # Link and settled of the last record, if MESSAGES.
+        self._run: tuple[int, bool] | None = None
         self._payloads: list[bytes | bytearray] = []  # That record's.
 
     def message(self, link: int, number: int, payload: bytes | bytearray, settled: bool) -> None:  # noqa: FBT001
@@ -711,9 +709,8 @@ class PureDriver(Control):
         )
         lib.pn_delivery_update(delivery, code or ACCEPTED)
         if lib.pn_delivery_partial(delivery):
-            lib.pn_delivery_abort(
-                delivery
-            )  # Settled half way: not to be ended as if it were whole.
+            # Settled half way: not to be ended as if it were whole.
+            lib.pn_delivery_abort(delivery)
         else:
             lib.pn_delivery_settle(delivery)
 

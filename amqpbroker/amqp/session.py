@@ -14,9 +14,8 @@ if TYPE_CHECKING:
 
 SERIAL: Final = 1 << 32
 SERIAL_HALF: Final = 1 << 31
-UNLIMITED_FRAMES: Final = (
-    SERIAL_HALF - 1
-)  # Windows above half the serial space cannot be told apart.
+# Windows above half the serial space cannot be told apart.
+UNLIMITED_FRAMES: Final = SERIAL_HALF - 1
 
 
 def serial_difference(left: int, right: int) -> int:

@@ -87,13 +87,11 @@ class Facts:
         self.priority = priority  # As sent: 0 to 255.
         self.ttl = Millis(ttl)  # 0: none.
         self.absolute_expiry = Millis(absolute_expiry)  # 0: none.
-        self.plain = (
-            plain  # First delivery as received: no ttl, delivery-count, delivery-annotations.
-        )
+        # First delivery as received: no ttl, delivery-count, delivery-annotations.
+        self.plain = plain
         self.header_end = header_end  # 0 without a header.
-        self.annotations_start = (
-            annotations_start  # Of the message-annotations section, with its descriptor.
-        )
+        # Of the message-annotations section, with its descriptor.
+        self.annotations_start = annotations_start
         self.annotations_end = annotations_end  # Equal to the start when there is none.
         self.bare = bare  # Where properties, application-properties, body and footer start.
         self.fault = fault  # Why it must be rejected with amqp:decode-error (B10.2), or "".

@@ -14,17 +14,15 @@ from typing import NamedTuple
 import yaml
 
 BYTES_MAX = 1 << 20  # PyYAML reads some 100 KB a second; a file of this size is no configuration.
-DEPTH_MAX = (
-    32  # The contract is 7 deep; PyYAML recurses, and Python's own limit is a crash away above 900.
-)
+# The contract is 7 deep; PyYAML recurses, and Python's own limit is a crash away above 900.
+DEPTH_MAX = 32
 NODES_MAX = 100_000  # Counted after alias expansion: nine levels of nine aliases are 387 million.
 
 INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
 BASED = re.compile(r"0o[0-7]{1,20}|0x[0-9a-fA-F]{1,15}")
 FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-ZERO_LED = re.compile(
-    r"[-+]?0[0-9]+"
-)  # An octal number for some readers, a decimal one for others: text.
+# An octal number for some readers, a decimal one for others: text.
+ZERO_LED = re.compile(r"[-+]?0[0-9]+")
 WORDS = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
     **dict.fromkeys(("true", "True", "TRUE"), True),

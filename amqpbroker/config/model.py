@@ -35,12 +35,8 @@ from amqpbroker.config.values import (
 )
 from amqpbroker.ops.log import FORMATS, LEVELS
 
-MECHANISMS = (
-    "SCRAM-SHA-512",
-    "SCRAM-SHA-256",
-    "PLAIN",
-    "ANONYMOUS",
-)  # The default: what can be verified is offered.
+# The default: what can be verified is offered.
+MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "ANONYMOUS")
 MECHANISMS_LATER = ("EXTERNAL", "OAUTHBEARER", "XOAUTH2")
 DAY_MS = 86_400_000
 

@@ -90,9 +90,8 @@ class Queue:
         self.is_automatic = is_automatic  # Made on demand, so it may be deleted when idle (LC-1).
         self.is_used = False  # Had a consumer or a message.
         self.is_remembered = False  # The store knows its name.
-        self.is_watched = (
-            False  # Its end hangs on its last entry: a dynamic node without its maker.
-        )
+        # Its end hangs on its last entry: a dynamic node without its maker.
+        self.is_watched = False
         self.idle_until = Millis(0)  # When it is deleted if it stays idle; 0: it is not idle.
         self.sweep_at = Millis(0)  # The deadline that is set for its expiry; 0: none.
         self.lane = Lane()

@@ -54,9 +54,8 @@ class Lane:
         self.returned: list[
             int
         ] = []  # Falling; those gone since are found out when they are taken.
-        self.storing: deque[tuple[int, int]] = (
-            deque()
-        )  # Runs (first, last) that wait for the store.
+        # Runs (first, last) that wait for the store.
+        self.storing: deque[tuple[int, int]] = deque()
         # About the latest take(): from above the frontier, and all to be sent as received.
         self.fresh = True
         self.even = True

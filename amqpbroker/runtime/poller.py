@@ -37,9 +37,8 @@ class Poller:
             self._selector.register(fd, events, ready)
             self._watched[fd] = (events, ready)
         elif before[1] is not ready and before[1] != ready:
-            self.forget(
-                fd
-            )  # Another owner: the old one's kernel entry may have gone with its socket.
+            # Another owner: the old one's kernel entry may have gone with its socket.
+            self.forget(fd)
             self._selector.register(fd, events, ready)
             self._watched[fd] = (events, ready)
         elif before[0] != events:

@@ -47,9 +47,8 @@ class Near:
         self.incoming = incoming
         self.sending = False
         self.numbers: set[int] = set()  # Certainly there.
-        self.waiting: set[int] = (
-            set()
-        )  # Disposed of without settling: there until the peer settles.
+        # Disposed of without settling: there until the peer settles.
+        self.waiting: set[int] = set()
         self.gone: set[int] = set()
 
 
@@ -420,9 +419,8 @@ def recorded(messages: int) -> tuple[bytes, bytes]:
         return data
 
     opening = output()
-    near = PureDriver(
-        max_frame_size=65_536, channel_max=10
-    )  # Grants the credit without which nothing is sent.
+    # Grants the credit without which nothing is sent.
+    near = PureDriver(max_frame_size=65_536, channel_max=10)
     near.push(opening)
     near.open_connection()
     _, (_, incoming, slot, _), (_, outgoing, _, _) = near.take()

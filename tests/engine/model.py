@@ -50,9 +50,8 @@ class Taker:
     credit: int = 0
     drains: int = 0
     sent: int = 0  # Browsers: the newest they were sent. They may get what comes after it, ...
-    passed: int = (
-        0  # ... and must get what comes after this: what they passed need not be shown (N-9).
-    )
+    # ... and must get what comes after this: what they passed need not be shown (N-9).
+    passed: int = 0
 
     def is_blocked(self) -> bool:
         return not (self.window.may_start() and self.room.may_start())

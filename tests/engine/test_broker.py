@@ -413,9 +413,8 @@ def test_what_a_message_costs_does_not_grow_with(much: str) -> None:
                 rig.publish(producer, *["deep"] * 100)
         work(rig, producer, consumer)
         costs.append(work(rig, producer, consumer))
-    if (
-        much == "depth"
-    ):  # Five entries are taken where there was one; a hundred times the depth is the same.
+    # Five entries are taken where there was one; a hundred times the depth is the same.
+    if much == "depth":
         assert costs[1] <= costs[0] + 5
     else:
         assert costs[0] == costs[1]
