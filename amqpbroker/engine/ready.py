@@ -51,9 +51,8 @@ class Lane:
         self._blocks: list[int] = []  # Their keys, rising.
         self.next = Sequence(1)  # Of the next arrival.
         self.frontier = Sequence(1)  # The first that was never offered.
-        self.returned: list[
-            int
-        ] = []  # Falling; those gone since are found out when they are taken.
+        # Falling; those gone since are found out when they are taken.
+        self.returned: list[int] = []
         # Runs (first, last) that wait for the store.
         self.storing: deque[tuple[int, int]] = deque()
         # About the latest take(): from above the frontier, and all to be sent as received.

@@ -65,9 +65,8 @@ OUTCOMES = st.sampled_from(
 SOURCES = st.sampled_from(["a", "a", "a", "b"])
 NAMES = st.sampled_from(["x", "y"])
 SOMETIMES = st.sampled_from([False, False, True])
-KINDS = st.tuples(
-    TEXTS, SOMETIMES, st.sampled_from([None, None, None, 1, 2])
-)  # Text, durable, ttl.
+# Text, durable, ttl.
+KINDS = st.tuples(TEXTS, SOMETIMES, st.sampled_from([None, None, None, 1, 2]))
 
 
 @dataclass
@@ -96,9 +95,8 @@ class BrokerMachine(RuleBasedStateMachine):
         self.unanswered: set[tuple[LinkId, int]] = set()
         self.in_batch: list[tuple[LinkId, int, str, int]] = []  # Link, number, queue, sequence.
         self.pending: list[tuple[BatchNumber, list[tuple[LinkId, int, str, int]]]] = []
-        self.steps = (
-            0  # Ends of peers and sessions are allowed now and then only: too much ends with them.
-        )
+        # Ends of peers and sessions are allowed now and then only: too much ends with them.
+        self.steps = 0
 
     # --- judging ------------------------------------------------------------------------------------------------
 

@@ -53,9 +53,8 @@ SETTINGS = PeerSettings(
     credit=20,
     credit_low=6,
 )
-STREAMS_PER_BROKER = (
-    100  # Then a fresh one: what only shows after a while is seen, and checks stay cheap.
-)
+# Then a fresh one: what only shows after a while is seen, and checks stay cheap.
+STREAMS_PER_BROKER = 100
 LOOK_EVERY = 5  # Streams between two looks at the bystander.
 SILENCE_MS = SETTINGS.idle_timeout_ms
 ANSWER_MS = 5_000
@@ -351,9 +350,8 @@ def stream_of(seed: str, mutator: Mutator, sessions: list[list[bytes]]) -> Strea
     chance.seed(seed)
     session = chance.choice(sessions)
     rate = chance.choice((0.1, 0.3, 0.6))
-    start = (
-        0 if chance.random() < 0.1 else 2
-    )  # Mostly the header and the Open are as they should be.
+    # Mostly the header and the Open are as they should be.
+    start = 0 if chance.random() < 0.1 else 2
     out, changed = list(session[:start]), 0
     for each in session[start:]:
         if chance.random() >= rate:
