@@ -387,9 +387,8 @@ class BrokerMachine(RuleBasedStateMachine):
         taker = self.takers[link]
         held = [item.sequence for item in taker.queue.items if item.owner == link]
         chosen = data.draw(st.lists(st.sampled_from(held), min_size=1, max_size=4)) if held else []
-        chosen += data.draw(
-            st.lists(st.integers(1, 9), max_size=1)
-        )  # Settled already, or never sent.
+        # Settled already, or never sent.
+        chosen += data.draw(st.lists(st.integers(1, 9), max_size=1))
         taker.queue.settle(taker, outcome, chosen)
         taker.queue.expire(self.rig.now)
         self.turn(Settle(link, outcome, [Place(each) for each in chosen]))
