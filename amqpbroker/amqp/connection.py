@@ -107,6 +107,8 @@ class Connection:
         self._has_left = False
         self._sessions: dict[int, Session] = {}  # By the peer's channel.
         self._links: dict[int, Link] = {}  # By the driver's slot.
+        # Incoming links that we have detached and the peer not yet: Proton writes flows for them, without a handle.
+        self._ghosts: set[int] = set()
         self._opened_slot = -1  # Of the session or link whose Begin or Attach was just fed.
         self._flows_due: set[Session] = set()  # Told a full window by Proton with the next pump.
         self._feeding: deque[OutgoingLink] = deque()  # With entries that wait for window or buffer.
@@ -343,7 +345,7 @@ class Connection:
         session = Session(self.switchboard.new_session(), channel, self._opened_slot, begin)
         self._sessions[channel] = session
         self.driver.open_session(session.slot, self.settings.incoming_window_bytes)
-        chunk = self.driver.pump()
+        chunk = self._take_chunk()
         session.local_channel = tap.local_channel(chunk, BEGIN)
         self.peer.outbox.append(tap.with_begin(chunk, self.settings.handle_max))
         opened = commands.OpenSession(
@@ -444,6 +446,10 @@ class Connection:
             self._pump()
         self._drop_link(link)
         self.driver.free_link(at.slot)
+        if link.incoming:
+            self._ghosts.add(at.slot)
+            self._pump()  # What Proton settles now may bring a flow that names the link.
+            self._ghosts.remove(at.slot)
 
     def _on_end(self, _end: End, channel: int, frame: bytes, now: Millis) -> None:
         session = self._sessions.pop(channel)
@@ -533,7 +539,7 @@ class Connection:
             if session is not None and not session.is_ended:
                 self.driver.force_flow(session.slot)
                 self._flows_due.add(session)
-        chunk = self.driver.pump()
+        chunk = self._take_chunk()
         self.peer.outbox.append(chunk if rewrite is None else rewrite(chunk))
         if self._flows_due:
             for due in self._flows_due:
@@ -541,6 +547,10 @@ class Connection:
                     due.took_frames(self._window_used(due.channel))
                     self.walker.reset_window(due.channel, self._window)
             self._flows_due.clear()
+
+    def _take_chunk(self) -> bytes:
+        chunk = self.driver.pump()
+        return tap.without_ghosts(chunk) if self._ghosts else chunk
 
     def _window_used(self, channel: int) -> int:
         """Transfer frames that came on the channel since its window was set."""
@@ -604,6 +614,7 @@ class Connection:
             return
         at.is_closed = True
         if isinstance(link, IncomingLink):
+            self._ghosts.add(at.slot)
             self.driver.discard(at.slot)
             self.walker.fail(at.session.channel, at.handle)
         else:
@@ -615,6 +626,7 @@ class Connection:
     def _drop_link(self, link: Link) -> None:
         self.switchboard.drop_link(link)
         self._links.pop(link.at.slot, None)
+        self._ghosts.discard(link.at.slot)
 
     def _end_session(self, session: Session, refusal: Refusal, now: Millis) -> None:
         """The peer broke the session's rules: End it, and swallow what comes until the peer's."""

@@ -4,12 +4,15 @@ from typing import Any
 
 import pytest
 
+from amqpbroker.amqp.settings import PeerSettings
 from tests.amqp.cuts import CUTS, Cut
 from tests.amqp.memory import MemoryBroker
+from tests.amqp.scenes import frames_of
 from tests.raw.client import RawClient, error
 from tests.raw.frames import Frame, decode_sections, message
 
 STOLEN = error("amqp:link:stolen")
+SMALL_WINDOW = PeerSettings(container_id="broker", max_frame_size=512, incoming_window_bytes=2048)
 
 
 @pytest.fixture
@@ -132,3 +135,31 @@ def test_links_may_be_stolen_back_and_forth(broker: MemoryBroker) -> None:
             clients[(turn + 1) % 2].detach(0)
     assert len(broker.queue("q").consumers) == 1
     assert len(broker.switchboard._links) == 1
+
+
+@pytest.mark.parametrize("settled", [False, True])
+def test_a_producer_that_lost_its_link_while_sending_hears_of_no_handle_that_is_none(
+    settled: bool,
+) -> None:
+    """Proton tells of the session's window in a flow for the link, whose handle is gone: 4,294,967,294."""
+    broker = MemoryBroker(SMALL_WINDOW)
+    old = broker.client().opened(container_id="c").begun().producer("q", name="p")
+    old.wait_for("flow", handle=0)
+    new = broker.client().opened(container_id="c").begun().producer("q", name="p")
+    new.wait_for("flow", handle=0)
+    old.transfer(message(b"x"), settled=settled).transfer(message(b"y"), settled=settled)
+    old.wait_for("detach", error=STOLEN)
+    assert old.detach().wait_for("flow").handle is None
+    old.transfer(message(b"z"), delivery_id=2, handle=1)  # Nothing is lost of the session's count.
+    old.wait_for("end", error=error("amqp:session:unattached-handle"))
+
+
+def test_a_producer_that_leaves_within_a_message_hears_of_no_handle_that_is_none() -> None:
+    broker = MemoryBroker(SMALL_WINDOW)
+    client = broker.client().opened(container_id="c").begun().producer("q", name="p")
+    client.wait_for("flow", handle=0)
+    with client.pipelined():
+        client.transfer(b"x", more=True).transfer(b"y", more=True).detach()
+    client.wait_for("detach")
+    flows = [read for read in frames_of(client) if read.name == "flow"]
+    assert all(read.handle is None for read in flows)
