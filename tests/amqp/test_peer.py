@@ -119,3 +119,24 @@ def test_leases_of_a_connection_that_was_lost_have_failed_once(
     other = broker.client().opened().begun().consumer("q").credit(1)
     (again,) = other.receive()
     assert (again.payload == message(b"x")) == clean
+
+
+def test_a_close_before_the_login_ends_the_socket_without_a_word(broker: MemoryBroker) -> None:
+    peer = broker.wire().peer
+    peer.close(Refusal(CONNECTION_FORCED, "the broker is shutting down"), broker.now)
+    assert peer.is_finished
+    assert not peer.output()
+    broker.turn()
+    (note,) = [note for note in broker.notes if note.event == "peer_closed"]
+    assert note.fields["reason"] == "the broker is shutting down"
+
+
+def test_the_first_reason_to_finish_is_the_one_that_is_told(broker: MemoryBroker) -> None:
+    peer = broker.wire().peer
+    peer.finish("one", broker.now, clean=False)
+    peer.finish("two", broker.now, clean=False)
+    peer.fail(KeyError("three"), broker.now)
+    broker.turn()
+    told = [note.fields["reason"] for note in broker.notes if note.event == "peer_closed"]
+    assert told == ["one"]
+    assert not broker.switchboard.peers
