@@ -6,6 +6,7 @@ have been sent has stayed.
 
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -17,6 +18,7 @@ from hypothesis.stateful import (
 
 from amqpbroker.base.ids import BatchNumber, ConnectionId, LinkId, SessionId
 from amqpbroker.base.ids import Sequence as Place
+from amqpbroker.engine import dispatch, ready
 from amqpbroker.engine.commands import (
     ACCEPTED,
     RELEASED,
@@ -447,7 +449,23 @@ class BrokerMachine(RuleBasedStateMachine):
                 assert sender.granted == CREDIT - sender.unstored
 
 
-TestBroker = BrokerMachine.TestCase
+class CrampedMachine(BrokerMachine):
+    """The same where segments have four slots and entries are dealt by threes, so that all happens at the edges."""
+
+    def __init__(self) -> None:
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(ready, "SEGMENT_BITS", 2)
+        self.patch.setattr(ready, "INSORT_MAX", 2)
+        self.patch.setattr(dispatch, "CHUNK", 3)
+        super().__init__()
+
+    def teardown(self) -> None:
+        self.patch.undo()
+
+
 # A run of 60 turns costs what a hundred of other examples cost: fewer runs, in a campaign too.
-RUNS = settings().max_examples * 2 // 5
-TestBroker.settings = settings(max_examples=RUNS, stateful_step_count=60)
+RUNS = settings(max_examples=settings().max_examples // 4, stateful_step_count=60)
+TestBroker = BrokerMachine.TestCase
+TestBroker.settings = RUNS
+TestCramped = CrampedMachine.TestCase
+TestCramped.settings = RUNS
