@@ -1,15 +1,17 @@
-"""The records of the open batch: what the store is told when the turn ends. Never cut within a turn."""
+"""What the store is told when the turn ends, never cut within a turn; and what the log is told of queues."""
 
 from amqpbroker.base.ids import BatchNumber
+from amqpbroker.engine.effects import Note
 from amqpbroker.engine.records import Batch, Record
 
 
 class Journal:
     """Written by every queue; closed once a turn."""
 
-    __slots__ = ("newest", "records")
+    __slots__ = ("newest", "notes", "records")
 
     def __init__(self) -> None:
+        self.notes: list[Note] = []
         self.records: list[Record] = []
         self.newest = BatchNumber(0)  # The batch handed over last.
 

@@ -11,6 +11,7 @@ from amqpbroker.base.errors import Refusal
 from amqpbroker.base.ids import LinkId, QueueId
 from amqpbroker.engine.commands import Lifetime, Node, Terminus
 from amqpbroker.engine.connection import Session
+from amqpbroker.engine.effects import Note
 from amqpbroker.engine.journal import Journal
 from amqpbroker.engine.queue import Queue
 from amqpbroker.engine.records import Meta
@@ -174,7 +175,12 @@ class Routing:
         self.queues[queue.id] = queue
         self._homes[queue.id] = address
         address.queue = queue
+        self._note("queue_created", queue)
         return queue
+
+    def _note(self, event: str, queue: Queue) -> None:
+        fields: dict[str, object] = {"queue": queue.name, "automatic": queue.is_automatic}
+        self._journal.notes.append(Note(event, fields))
 
     # --- remembered and deleted ---------------------------------------------------------------------------------
 
@@ -195,6 +201,7 @@ class Routing:
         del self.queues[queue.id]
         del self._homes[queue.id]
         address.queue = None
+        self._note("queue_deleted", queue)
         if queue.is_remembered:
             self._journal.records.append(Meta(f"queue/{queue.id}", None))
 

@@ -50,6 +50,9 @@ class Turn:
         """All effects since the last call."""
         effects = self.effects
         self.effects = []
+        if self.journal.notes:
+            effects += self.journal.notes
+            self.journal.notes.clear()
         return effects
 
     def dispose(self, link: LinkId, first: Number, count: int, outcome: Outcome) -> None:

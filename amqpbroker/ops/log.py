@@ -28,6 +28,11 @@ EVENTS: dict[str, tuple[int, str]] = {
     "listener_down": (INFO, "no more connections are accepted here"),
     "listener_full": (WARNING, "max_connections is reached: raise it, or find who opens so many"),
     "listener_failed": (WARNING, "cannot accept; out of descriptors: raise the limit (ulimit -n)"),
+    # the store
+    "store_memory": (INFO, "durable messages live in memory: a restart loses them"),
+    # queues; not at INFO, since a client that opens a link per message makes one per message
+    "queue_created": (DEBUG, "a queue exists now; automatic: made on demand, ends when idle"),
+    "queue_deleted": (DEBUG, "a queue is gone"),
     # connections
     "peer_opened": (INFO, "a connection is open"),
     "peer_fault": (INFO, "a peer broke the rules: its session or link is ended; why"),

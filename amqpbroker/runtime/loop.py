@@ -317,6 +317,7 @@ def serve(settings: ServeSettings) -> int:
     except ListenError as error:
         sys.stderr.write(f"amqpbroker: {error}\n")
         return EXIT_CANNOT_START
+    log_note("store_memory", {"durable": "accepted, and gone after a restart"})
     return serve_loop(loop)
 
 

@@ -31,7 +31,7 @@ from amqpbroker.engine.commands import (
     Window,
 )
 from amqpbroker.engine.consumer import Consumer
-from amqpbroker.engine.effects import Append, Dispose, Effect, Transfer
+from amqpbroker.engine.effects import Append, Dispose, Effect, Note, Transfer
 from amqpbroker.engine.queue import Queue
 from amqpbroker.engine.records import Record
 from amqpbroker.engine.settings import BrokerSettings
@@ -98,6 +98,7 @@ class Rig:
         self.now = START
         self.appended: list[BatchNumber] = []  # Handed to the store, not yet told as stored.
         self.records: list[Record] = []  # All, in order.
+        self.notes: list[Note] = []  # For the log.
         self._last = 0
         self._numbers: dict[LinkId, int] = {}
         self._counters: dict[int, tuple[int, ...]] = {}
@@ -121,6 +122,8 @@ class Rig:
         deadline = self.broker.next_deadline()
         assert deadline is None or deadline > self.now, "a deadline is never in the past"
         effects = self.broker.take_effects()
+        self.notes += of(effects, Note)
+        effects = [effect for effect in effects if not isinstance(effect, Note)]
         for append in of(effects, Append):
             self.appended.append(append.batch.number)
             self.records += append.batch.records

@@ -75,3 +75,16 @@ def test_any_other_characters_are_part_of_the_name() -> None:
     rig.publish(rig.producer(name), "m")
     assert taken(rig.credit(rig.consumer(name), 1)) == ["m"]
     assert of(rig.attach_consumer(name)[1], ConsumerAttached)[0].address == name
+
+
+def test_the_log_is_told_when_a_queue_comes_and_goes() -> None:
+    rig = Rig()
+    consumer, _ = rig.attach_consumer("orders")
+    assert [(note.event, note.fields["queue"]) for note in rig.notes] == [
+        ("queue_created", "orders")
+    ]
+    rig.publish(rig.producer("orders"), "m")
+    rig.credit(consumer, 1)
+    rig.settle(consumer, [1])
+    rig.detach(consumer)
+    assert [note.event for note in rig.notes] == ["queue_created", "queue_deleted"]
