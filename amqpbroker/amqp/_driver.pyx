@@ -1,12 +1,12 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""The compiled data path of driver.py: the same records from the same calls, in C loops that hold the GIL.
+"""The compiled data path of driver/: the same records from the same calls, in C loops that hold the GIL.
 
-`PureDriver` and `PureLink` in driver.py are the reference; each function here says only what differs. Proton is reached
-through addresses of its own functions, which driver.py hands to `init`: so there is no second copy of Proton, and no
+`PureDriver` and `PureLink` in driver/pure.py are the reference; each function here says only what differs. Proton is
+reached through addresses of its own functions, which driver/compiled.py hands to `init`: so there is no second copy of Proton, and no
 header of it is needed to build this file. The GIL is held throughout: giving it away costs more than a call takes, and
 the scratch buffer is shared by all drivers.
 
-Rare things (a link opened, a rejected outcome's text) are done by methods of driver.Control, called with addresses.
+Rare things (a link opened, a rejected outcome's text) are done by methods of driver/control.py, called with addresses.
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_CheckExact, PyByteArray_GET_SIZE
@@ -60,12 +60,13 @@ cdef Py_ssize_t (*transport_push)(void *transport, const char *bytes, size_t siz
 
 cdef int PN_DELIVERY, PN_LINK_REMOTE_OPEN, PN_SESSION_REMOTE_OPEN
 
-# Tags and delivery states, as in driver.py: test_the_twin_has_the_same_numbers.
+# Tags and delivery states, as in driver/records.py: test_the_twin_has_the_same_numbers.
 cdef enum:
     MESSAGES = 3
     ABORTED = 4
     OVERSIZE = 5
     OUTCOMES = 6
+    CROWDED = 7
     RECEIVED = 0x23
     ACCEPTED = 0x24
     RELEASED = 0x26
@@ -73,6 +74,8 @@ cdef enum:
 cdef enum:
     RING_MIN = 16  # Places of a ring's first growth; a power of two, as every size of it.
     RING_KEPT = 1024  # An empty ring above this is given back: it stands for a backlog that has passed.
+    # A ring above this grows only while more than half of it is in use. Below it, stragglers cost less where they are.
+    RING_SPARSE = 1024
 
 cdef size_t scratch_bytes = 64 * 1024
 cdef char *scratch = NULL
@@ -120,7 +123,13 @@ def init(dict functions, dict events):
 
 
 cdef class Link:
-    """A link's record. Deliveries that we have not settled sit in a ring: number -> pointer, NULL once settled."""
+    """A link's record. Deliveries that we have not settled sit in a ring: number -> pointer, NULL once settled.
+
+    Credit bounds how many are not disposed of, but not how far apart they are: while one waits for the store, others
+    come and go, each of which gives its credit back. So a ring that would grow though it is half empty moves what is
+    left of its older half to `stragglers`: O(1) per delivery, since a scan of n places comes after n deliveries, and
+    at most four places for each delivery that was there at once, or RING_SPARSE.
+    """
 
     cdef readonly long long slot, session
     cdef readonly object handle
@@ -128,11 +137,13 @@ cdef class Link:
     cdef public unsigned long long message_size_max
     cdef public bint discarding, sending
     cdef void *pointer
-    cdef PyObject *partial  # Bytes of the delivery in progress, longer than `filled`; NULL when it was not seen yet.
-    cdef Py_ssize_t filled
+    cdef PyObject *partial  # Bytes of the delivery in progress, at least `filled`; NULL when it was not seen yet.
+    cdef readonly Py_ssize_t filled
     cdef void **ring
-    cdef long long ring_size  # 0 or a power of two: a number's place is number & (ring_size - 1).
+    cdef readonly long long ring_size  # 0 or a power of two: a number's place is number & (ring_size - 1).
+    cdef long long ring_used  # Places that are not NULL.
     cdef long long number_first, number_next  # The ring holds numbers first <= n < next.
+    cdef dict stragglers  # Number < number_first -> address; nearly always empty.
     cdef dict awaiting  # Address -> number, disposed of with settle=False.
 
     def __init__(self, slot, session, handle, address, *, incoming):
@@ -141,6 +152,7 @@ cdef class Link:
         self.handle = handle
         self.pointer = <void *><uintptr_t>address
         self.incoming = incoming
+        self.stragglers = {}
         self.awaiting = {}
 
     def __dealloc__(self):
@@ -159,24 +171,48 @@ cdef class Link:
         self.awaiting.clear()
         free(self.ring)
         self.ring = NULL
-        self.ring_size = 0
+        self.ring_size = self.ring_used = 0
         self.number_first = self.number_next
+        self.stragglers.clear()
 
     def delivery_address(self, long long number):
         """The address of an incoming delivery that is not disposed of; 0 when there is none."""
         return <uintptr_t>self.get(number)
 
-    cdef void *get(self, long long number) noexcept:
+    cdef void *get(self, long long number) except? NULL:
         if self.number_first <= number < self.number_next:
             return self.ring[number & (self.ring_size - 1)]
+        if self.stragglers:
+            return <void *><uintptr_t>self.stragglers.get(number, 0)
         return NULL
 
     cdef int add(self, void *delivery) except -1:
         if self.number_next - self.number_first == self.ring_size:
-            self.grow()
+            if self.ring_size >= RING_SPARSE and 2 * self.ring_used <= self.ring_size:
+                self.thin_out()
+            else:
+                self.grow()
         self.ring[self.number_next & (self.ring_size - 1)] = delivery
+        self.ring_used += 1
         self.number_next += 1
         return 0
+
+    cdef int thin_out(self) except -1:
+        """Move what is left of the older half to `stragglers`."""
+        cdef long long number, mask = self.ring_size - 1
+        for number in range(self.number_first, self.number_first + self.ring_size // 2):
+            if self.ring[number & mask] != NULL:
+                self.stragglers[number] = <uintptr_t>self.ring[number & mask]
+                self.ring[number & mask] = NULL
+                self.ring_used -= 1
+        self.number_first += self.ring_size // 2
+        self.skip_empty()
+        return 0
+
+    cdef void skip_empty(self) noexcept:
+        cdef long long mask = self.ring_size - 1
+        while self.number_first < self.number_next and self.ring[self.number_first & mask] == NULL:
+            self.number_first += 1
 
     cdef int grow(self) except -1:
         cdef long long size = self.ring_size * 2 if self.ring_size else RING_MIN
@@ -191,15 +227,19 @@ cdef class Link:
         self.ring_size = size
         return 0
 
-    cdef void remove(self, long long number) noexcept:
-        cdef long long mask = self.ring_size - 1
-        self.ring[number & mask] = NULL
-        while self.number_first < self.number_next and self.ring[self.number_first & mask] == NULL:
-            self.number_first += 1
+    cdef int remove(self, long long number) except -1:
+        """Forget a delivery that get() has found."""
+        if number < self.number_first:
+            del self.stragglers[number]
+            return 0
+        self.ring[number & (self.ring_size - 1)] = NULL
+        self.ring_used -= 1
+        self.skip_empty()
         if self.number_first == self.number_next and self.ring_size > RING_KEPT:
             free(self.ring)
             self.ring = NULL
             self.ring_size = 0
+        return 0
 
     cdef int read_part(self, size_t pending) except -1:
         """Add what Proton has of the current delivery to `partial`, whose room grows by half."""
@@ -278,6 +318,7 @@ cdef class DataPath:
 
     cdef public dict links, by_address
     cdef public list held
+    cdef public unsigned long long partial_bytes, partial_bytes_max
     cdef void *transport  # NULL once freed.
     cdef void *collector
 
@@ -433,29 +474,40 @@ cdef class DataPath:
         cdef bint partial
         cdef object payload
         if delivery_aborted(delivery):
+            self.partial_bytes -= link.filled
             link.drop_partial()
             delivery_settle(delivery)  # And so advanced.
             records.aborted(link)
             return 0
         pending, partial = delivery_pending(delivery), delivery_partial(delivery)
         if link.message_size_max and link.filled + pending > link.message_size_max:
-            link.discarding = True
-            link.drop_partial()
-            records.other((OVERSIZE, link.slot))
-            read_away(link.pointer, delivery)
-            return 0
+            return self.refuse(records, link, delivery, OVERSIZE)
         if link.partial == NULL and not partial:
             payload = PyBytes_FromStringAndSize(NULL, pending)
             if pending:
                 link_recv(link.pointer, PyBytes_AS_STRING(payload), pending)
-        else:
+        elif partial:
+            if 0 < self.partial_bytes_max < self.partial_bytes + pending:
+                return self.refuse(records, link, delivery, CROWDED)
             link.read_part(pending)
-            if partial:
-                return 0
+            self.partial_bytes += pending
+            return 0
+        else:
+            self.partial_bytes -= link.filled
+            link.read_part(pending)
             payload = link.take_partial()
         link_advance(link.pointer)
         records.message(link, payload, delivery_settled(delivery))
         return link.add(delivery)
+
+    cdef int refuse(self, Records records, Link link, void *delivery, int kind) except -1:
+        """No more of this delivery, and from now on of this link."""
+        link.discarding = True
+        self.partial_bytes -= link.filled
+        link.drop_partial()
+        records.other((kind, link.slot))
+        read_away(link.pointer, delivery)
+        return 0
 
     cdef int outcome(self, Records records, Link link, void *delivery) except -1:
         """A consumer said something about a delivery of ours."""
@@ -463,7 +515,7 @@ cdef class DataPath:
         cdef bint peer_settled
         cdef object detail = None
         if delivery_local_state(delivery):
-            return 0  # Reported already: driver.py says why this tells.
+            return 0  # Reported already: driver/pure.py says why this tells.
         code = delivery_remote_state(delivery)
         peer_settled = delivery_settled(delivery)
         if code == RECEIVED:
@@ -482,13 +534,13 @@ cdef class DataPath:
 
 
 cdef void ignore(void *pointer, void *delivery) noexcept:
-    # Of a link already freed: driver.py's _ignore.
+    # Of a link already freed: driver/pure.py's _ignore.
     if delivery_readable(delivery):
         read_away(pointer, delivery)
 
 
 cdef void read_away(void *pointer, void *delivery) noexcept:
-    # Not settled before its end: driver.py's _read_away says why.
+    # Not settled before its end: driver/pure.py's _read_away says why.
     if delivery_partial(delivery) and not delivery_aborted(delivery):
         while link_recv(pointer, scratch, scratch_bytes) > 0:
             pass

@@ -17,6 +17,7 @@ from amqpbroker.base.errors import (
     INVALID_FIELD,
     NOT_ALLOWED,
     NOT_IMPLEMENTED,
+    RESOURCE_LIMIT_EXCEEDED,
     TRANSFER_LIMIT_EXCEEDED,
     UNATTACHED_HANDLE,
     WINDOW_VIOLATION,
@@ -44,6 +45,7 @@ cdef enum:
     DOFF_MIN = 2
     PERFORMATIVE_SIZE_MIN = 4
     TAG_SIZE_MAX = 32
+    RANGE_SIZE_MAX = 512
     FIELDS_MAX = 11
     LOW = 32  # Channels and handles below it are found without a dict; clients count from 0.
 
@@ -315,7 +317,7 @@ cdef class CompiledWalker:
         if code == TRANSFER:
             verdict = self.transfer(session, channel, values)
         elif code == DISPOSITION:
-            verdict = self.disposition(session, channel, values)
+            verdict = self.disposition(session, channel, values, stop - at)
         else:
             if frame is None:
                 frame = PyBytes_FromStringAndSize(<char*>p + at, stop - at)
@@ -408,14 +410,23 @@ cdef class CompiledWalker:
         return PASS
 
     cdef int disposition(
-        self, _Channel session, unsigned int channel, const Value* values
+        self, _Channel session, unsigned int channel, const Value* values, Py_ssize_t size
     ) except -1:
+        cdef bint one
         if session is None:
             return self.no_channel(channel)
         if values[0].kind != FLAG:
             return self.missing(DISPOSITION, "role", values[0].kind)
         if values[1].kind != UINT:
             return self.missing(DISPOSITION, "first", values[1].kind)
+        one = values[2].kind == NULL_VALUE or (
+            values[2].kind == UINT and values[2].number == values[1].number
+        )
+        if size > RANGE_SIZE_MAX and not one:
+            return self.tell((
+                SESSION_FAULT, channel, RESOURCE_LIMIT_EXCEEDED,
+                f"a disposition of several deliveries exceeds {RANGE_SIZE_MAX} bytes",
+            ))
         return PASS
 
     cdef int flow(

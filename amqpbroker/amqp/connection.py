@@ -16,6 +16,7 @@ from amqpbroker.amqp.codes import ATTACH, BEGIN, CLOSE, DETACH, END, OPEN
 from amqpbroker.amqp.conditions import Condition, condition_of
 from amqpbroker.amqp.driver import (
     ABORTED,
+    CROWDED,
     LINK_OPENED,
     MESSAGES,
     OUTCOMES,
@@ -92,7 +93,9 @@ class Connection:
         self.settings = settings = peer.settings
         self.switchboard = peer.switchboard
         self.driver = Driver(
-            max_frame_size=settings.max_frame_size, channel_max=settings.channel_max
+            max_frame_size=settings.max_frame_size,
+            channel_max=settings.channel_max,
+            partial_bytes_max=settings.partial_bytes_max,
         )
         self.walker = frames.Walker(settings.max_frame_size)
         self.remote_frame_size = FRAME_SIZE_KNOWN
@@ -528,9 +531,11 @@ class Connection:
             link.messages(record[2], record[3], now, settled=record[4])
         elif kind == ABORTED:
             link.aborted(record[2], now)
-        else:
-            assert kind == OVERSIZE
+        elif kind == OVERSIZE:
             link.oversize(now)
+        else:
+            assert kind == CROWDED
+            link.crowded(now)
 
     def _pump(self, rewrite: Any = None) -> None:  # noqa: ANN401  # A function of bytes, or nothing.
         """Take out what Proton has to say; first see to it that no session's window runs low."""

@@ -9,7 +9,7 @@ from amqpbroker.amqp.conditions import CODE_OF, Condition, tag_info
 from amqpbroker.amqp.performatives import SETTLE_SECOND
 from amqpbroker.amqp.terminus import producer_reply, refused_reply
 from amqpbroker.base.codec import Symbol
-from amqpbroker.base.errors import MESSAGE_SIZE_EXCEEDED, Refusal
+from amqpbroker.base.errors import MESSAGE_SIZE_EXCEEDED, RESOURCE_LIMIT_EXCEEDED, Refusal
 from amqpbroker.base.ids import Millis, Number
 from amqpbroker.base.sections import scan_run
 from amqpbroker.engine.commands import Outcome, Publish, Unpublished
@@ -62,6 +62,12 @@ class IncomingLink:
         self.connection.fault_link(
             self, Refusal(MESSAGE_SIZE_EXCEEDED, f"a message exceeds {limit} bytes"), now
         )
+
+    def crowded(self, now: Millis) -> None:
+        """The deliveries in progress of the whole connection passed their bound with this one."""
+        limit = self.connection.settings.partial_bytes_max
+        text = f"unfinished messages of this connection exceed {limit} bytes"
+        self.connection.fault_link(self, Refusal(RESOURCE_LIMIT_EXCEEDED, text), now)
 
     # --- what the engine wants done
 

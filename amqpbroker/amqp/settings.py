@@ -28,3 +28,13 @@ class PeerSettings(NamedTuple):
     bare_amqp: bool = True  # A peer may leave out the SASL layer: it is anonymous.
     credit: int = 1000  # Granted to a producer's link.
     credit_low: int = 300  # Refilled at this mark; < credit.
+
+    @property
+    def partial_bytes_max(self) -> int:
+        """Bytes of messages in progress on one connection, over all its links; 0: unlimited.
+
+        One message of the largest size can always come to its end, so without a limit on that there is none here.
+        """
+        if not self.max_message_size:
+            return 0
+        return max(self.incoming_bytes_max, self.max_message_size)

@@ -33,6 +33,7 @@ from tests.raw.frames import (
     empty_frame,
     frame,
     frame_of,
+    modified,
     raw,
     symbolic,
     wide,
@@ -694,6 +695,25 @@ def test_disposition(walk: Walk, fields: dict[str, Any], condition: str | None) 
         assert result == [(BULK, first(0) + disposition(**fields) + first(1))]
     else:
         assert result == [(BULK, first(0)), (CONNECTION_FAULT, condition)]
+
+
+@pytest.mark.parametrize("last", [None, 0, 1, 2**32 - 1, True, 1.5])
+def test_a_large_disposition_is_about_one_delivery(walk: Walk, last: Any) -> None:
+    """Proton decodes its state anew for each delivery of the range."""
+
+    def padded(size: int) -> bytes:
+        state = modified(message_annotations={"k": "v" * size})
+        return disposition(role=True, first=0, last=last, state=state)
+
+    fits = 512 - len(padded(400)) + 400
+    fitting, large = padded(fits), padded(fits + 1)
+    assert len(large) == 513
+    assert walk(first(0), fitting, first(1)) == [(BULK, first(0) + fitting + first(1))]
+    if last in (None, 0):
+        assert walk(first(0), large, first(1)) == [(BULK, first(0) + large + first(1))]
+    else:
+        fault = (SESSION_FAULT, 1, errors.RESOURCE_LIMIT_EXCEEDED)
+        assert walk(first(0), large, first(1)) == [(BULK, first(0)), fault]
 
 
 # --- Flows -------------------------------------------------------------------------------------------------------

@@ -157,6 +157,49 @@ def test_the_limit_itself_is_allowed(settled: bool) -> None:
     assert broker.queue("q").ready == 2
 
 
+def partial_bytes(client: RawClient) -> int:
+    """What the broker keeps of the client's unfinished messages."""
+    return int(client.wire.peer._amqp.driver.partial_bytes)  # type: ignore[attr-defined]
+
+
+def test_unfinished_messages_of_a_connection_end_the_link_that_is_too_much() -> None:
+    limits = PeerSettings(container_id="b", max_message_size=1_000_000, incoming_bytes_max=500_000)
+    broker = MemoryBroker(limits)
+    client = session(broker)
+    for handle in range(20):
+        client.producer(f"q{handle}").wait_for("flow", handle=handle)
+    client.begun(channel=1)
+    client.producer("far", channel=1).wait_for("flow", channel=1)
+    for handle in range(19):
+        client.transfer(b"\x00" * 50_000, handle, more=True)
+    client.transfer(b"\x00" * 50_001, 19, more=True)  # The bound is the larger of the two.
+    detach = client.wait_for("detach", error=error("amqp:resource-limit-exceeded"))
+    assert detach.handle == 19
+    assert "1000000 bytes" in detach.error["description"]
+    assert partial_bytes(client) == 950_000
+    for _ in range(30):  # What goes on coming on it counts no more.
+        client.transfer(b"\x00" * 60_000, 19, more=True)
+    assert partial_bytes(client) == 950_000
+    client.transfer(message(b"x"), channel=1).wait_for("disposition", state="accepted", channel=1)
+    for handle in range(18):
+        client.transfer(handle=handle, aborted=True)
+    assert partial_bytes(client) == 50_000
+    client.detach(18).wait_for("detach", handle=18, error=None)
+    assert partial_bytes(client) == 0
+    client.detach(19).producer("q19", handle=19).wait_for("flow", link_credit=1000)
+    send(client, value("y" * 900_000), 19).wait_for("disposition", state="accepted")
+    other = producer(broker, "q19")
+    send(other, value("z")).wait_for("disposition", state="accepted")
+    assert (broker.queue("q19").ready, broker.queue("far").ready) == (2, 1)
+
+
+def test_without_a_limit_on_messages_there_is_none_on_unfinished_ones() -> None:
+    broker = MemoryBroker(
+        PeerSettings(container_id="b", max_message_size=0, incoming_bytes_max=1_000)
+    )
+    send(producer(broker), value("x" * 900_000)).wait_for("disposition", state="accepted")
+
+
 # --- left half way
 
 

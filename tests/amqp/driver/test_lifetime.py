@@ -57,7 +57,10 @@ class Round:
 
     def __init__(self, kind: type[PureDriver], seed: int) -> None:
         self.random = random.Random(seed)
-        self.driver = kind(max_frame_size=FRAME, channel_max=10)
+        self.partial_bytes_max = self.random.choice((0, 1_500))
+        self.driver = kind(
+            max_frame_size=FRAME, channel_max=10, partial_bytes_max=self.partial_bytes_max
+        )
         self.connection = Connection()
         self.connection.container = "c"
         self.transport = Transport()
@@ -160,6 +163,9 @@ class Round:
                 self.links[record[1]].numbers.update(range(record[2], record[2] + len(record[3])))
             elif record[0] == ABORTED:
                 assert record[2] > 0
+        partial_bytes = sum(link.filled for link in self.driver.links.values())
+        assert self.driver.partial_bytes == partial_bytes
+        assert not 0 < self.partial_bytes_max < partial_bytes
 
     # The driver's side.
 
@@ -420,7 +426,7 @@ def recorded(messages: int) -> tuple[bytes, bytes]:
 
     opening = output()
     # Grants the credit without which nothing is sent.
-    near = PureDriver(max_frame_size=65_536, channel_max=10)
+    near = PureDriver(max_frame_size=65_536, channel_max=10, partial_bytes_max=0)
     near.push(opening)
     near.open_connection()
     _, (_, incoming, slot, _), (_, outgoing, _, _) = near.take()
@@ -440,7 +446,7 @@ def recorded(messages: int) -> tuple[bytes, bytes]:
 
 
 def live(kind: type[PureDriver], opening: bytes, traffic: bytes) -> None:
-    driver = kind(max_frame_size=65_536, channel_max=10)
+    driver = kind(max_frame_size=65_536, channel_max=10, partial_bytes_max=0)
     driver.open_connection()
     driver.push(opening)
     (_, session), (_, incoming, _, _), (_, outgoing, _, _) = driver.take()
