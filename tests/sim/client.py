@@ -11,8 +11,19 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from tests.raw.client import RawClient
-from tests.raw.frames import Composite, Frame, Symbol, accepted, data, decode, header, modified
-from tests.raw.frames import properties, rejected, released
+from tests.raw.frames import (
+    Composite,
+    Frame,
+    Symbol,
+    accepted,
+    data,
+    decode,
+    header,
+    modified,
+    properties,
+    rejected,
+    released,
+)
 from tests.sim.books import Message, QueueBook, State
 from tests.sim.network import SimWire
 

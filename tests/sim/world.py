@@ -278,8 +278,8 @@ class World:
     def _judge_client(self, client: SimClient) -> None:
         for session in client.sessions:
             assert session.send_end > session.sent, f"{client.name}: the broker's window is shut"
-            for link, message in session.outstanding.values():
-                is_over = not link.is_attached or link.is_detaching or link.message is message
+            for owner, message in session.outstanding.values():
+                is_over = not owner.is_attached or owner.is_detaching or owner.message is message
                 assert is_over, f"{client.name}: no answer for {message}"
             told = [each for each in session.unsettled.values() if each.is_told]
             assert not told, f"{client.name}: {len(told)} outcomes are not settled"
