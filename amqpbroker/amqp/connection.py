@@ -6,7 +6,6 @@ transfers and dispositions are fed in bulk; what came of them leaves once per tu
 Must not know sockets, time-outs or the login. Reading order: receive, the on_… methods, flush, close.
 """
 
-from collections import deque
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from amqpbroker import __version__
@@ -24,6 +23,7 @@ from amqpbroker.amqp.driver import (
     SESSION_OPENED,
     Driver,
 )
+from amqpbroker.amqp.feed import Feed
 from amqpbroker.amqp.incoming import IncomingLink
 from amqpbroker.amqp.outgoing import OutgoingLink
 from amqpbroker.amqp.performatives import (
@@ -53,7 +53,7 @@ from amqpbroker.base.errors import (
     INVALID_FIELD,
     Refusal,
 )
-from amqpbroker.base.ids import Millis, Sequence
+from amqpbroker.base.ids import Millis
 from amqpbroker.engine import commands
 
 if TYPE_CHECKING:
@@ -65,9 +65,6 @@ Link = IncomingLink | OutgoingLink
 # after these is surely payload. More would only make frames smaller.
 TRANSFER_OVERHEAD: Final = 64
 FRAME_HEADER: Final = 8
-# Messages between two pumps. For each that is not pumped out Proton keeps some 600 bytes, and keeps them for the next:
-# a stalled consumer of messages of 100 bytes cost six times its outgoing buffer. Ordinary runs are shorter than this.
-RUN_MAX: Final = 500
 FRAME_SIZE_KNOWN: Final = 512  # Until the peer's Open says more [2.7.1].
 # A peer that wants a frame every few milliseconds would cost more than its traffic; Broker-J closes it too (B2.16).
 IDLE_TIMEOUT_MIN_MS: Final = 100
@@ -114,10 +111,9 @@ class Connection:
         self._ghosts: set[int] = set()
         self._opened_slot = -1  # Of the session or link whose Begin or Attach was just fed.
         self._flows_due: set[Session] = set()  # Told a full window by Proton with the next pump.
-        self._feeding: deque[OutgoingLink] = deque()  # With entries that wait for window or buffer.
-        self._room = 0  # The engine's view of what may still be sent.
+        self.feed = Feed(self)
         self.driver.push(AMQP_HEADER)  # Proton sees this one and no other (PROTON_FACTS 6).
-        self._pump()
+        self.pump()
 
     # --- for the peer -----------------------------------------------------------------------------------------------
 
@@ -129,14 +125,14 @@ class Connection:
 
     def flush(self, now: Millis) -> None:
         """Put out what this turn made."""
-        self._pump()
-        self._feed(now)
-        self._tell_room(now)
+        self.pump()
+        self.feed.go_on(now)
+        self.feed.tell_room(now)
 
     def output_written(self, now: Millis) -> None:
         """The outbox is shorter than it was."""
-        self._tell_room(now)
-        if self._feeding:
+        self.feed.tell_room(now)
+        if self.feed.is_waiting:
             self.touch()
 
     def refuse(self, refusal: Refusal, now: Millis) -> None:
@@ -164,7 +160,7 @@ class Connection:
             reason=refusal.description,
         )
         self.driver.close_connection(self.condition(refusal))
-        self._pump()
+        self.pump()
         self.touch()
 
     def leave(self, now: Millis, *, clean: bool) -> None:
@@ -173,7 +169,6 @@ class Connection:
         self._disengage(now, clean=clean)
         self._links.clear()
         self._sessions.clear()
-        self._feeding.clear()
         self.driver.free()
 
     # --- for the links ----------------------------------------------------------------------------------------------
@@ -193,44 +188,23 @@ class Connection:
         self.walker.grant(session.channel, link.at.handle, credit)
         self._flow_due(session)
 
-    def send_runs(
-        self, slot: int, tags: list[Sequence], payloads: list[bytes], *, settled: bool
-    ) -> None:
-        """Hand Proton whole messages that fit the window."""
-        if len(tags) <= RUN_MAX:
-            self.driver.send_run(slot, tags, payloads, settled)
-            return
-        for start in range(0, len(tags), RUN_MAX):
-            end = start + RUN_MAX
-            self.driver.send_run(slot, tags[start:end], payloads[start:end], settled)
-            self._pump()
-
-    def spend_room(self, size: int) -> None:
-        """The engine has dispatched so many bytes to this connection."""
-        self._room -= size
-
-    def feed_later(self, link: OutgoingLink) -> None:
-        """The link has entries that do not go out at once."""
-        if link not in self._feeding:
-            self._feeding.append(link)
-
     def send_link_flow(self, session: Session, state: tap.LinkFlow) -> None:
         """A Flow with the state of one outgoing link, which Proton would not write."""
-        self._pump()
+        self.pump()
         self.driver.force_flow(session.slot)
         self._flows_due.add(session)
-        self._pump(lambda chunk: tap.with_link_flow(chunk, session.local_channel, state))
+        self.pump(lambda chunk: tap.with_link_flow(chunk, session.local_channel, state))
         self.touch()
 
     def answer_drain(self, link: OutgoingLink, state: tap.LinkFlow) -> None:
         """Tell the consumer that its credit is used up or given back."""
         session = link.at.session
-        self._pump()
+        self.pump()
         before = self.peer.outbox.size
         # Proton's own delivery-count must move along: it sends nothing once the two are 2^32 apart.
         self.driver.give_back(link.at.slot)
         self._flows_due.add(session)
-        self._pump()
+        self.pump()
         if self.peer.outbox.size == before:  # Proton saw no credit, so it has nothing to say.
             self.send_link_flow(session, state)
         self.touch()
@@ -238,14 +212,14 @@ class Connection:
     def answer_attach(self, link: Link, reply: Attach) -> bool:
         """Write our Attach; False when it does not fit the peer's frames, and its session is ended."""
         at = link.at
-        self._pump()
+        self.pump()
         if len(encode_performative(reply)) + 2 * FRAME_HEADER > self.remote_frame_size:
             text = f"our attach does not fit max-frame-size {self.remote_frame_size}"
             refusal = Refusal(FRAME_SIZE_TOO_SMALL, text)
             self._end_session(at.session, refusal, self.peer.liveness.read_at)
             return False
         self.driver.open_link(at.slot, self.settings.max_message_size if link.incoming else 0)
-        self._pump(lambda chunk: tap.with_attach(chunk, reply))
+        self.pump(lambda chunk: tap.with_attach(chunk, reply))
         at.local_handle = reply.handle
         return True
 
@@ -322,14 +296,13 @@ class Connection:
             text = f"idle-time-out {idle} ms is below {IDLE_TIMEOUT_MIN_MS} ms"
             self.close(Refusal(CONNECTION_FORCED, text), now, clean=True)
             return
-        self._room = self.settings.outgoing_buffer
         self._is_engaged = True
         container = opening.container_id
         self.switchboard.apply(
             commands.OpenConnection(
                 self.peer.connection,
                 container,
-                self._room,
+                self.feed.engage(),
                 self.settings.credit,
                 self.settings.credit_low,
             ),
@@ -415,7 +388,7 @@ class Connection:
         session.take_window(next_incoming, incoming_window)
         if not self._push(frame, now):
             return
-        self._feed(now)
+        self.feed.go_on(now)
         self.switchboard.apply(commands.Window(session.id, session.frames_left), now)
         link = session.links.get(handle) if handle is not None else None
         if isinstance(link, OutgoingLink) and not link.at.is_closed:
@@ -428,7 +401,7 @@ class Connection:
             if link is not None and not link.at.is_closed:
                 self.driver.grant(link.at.slot, 0)  # Proton adds the link's state (PROTON_FACTS 3).
             self._flow_due(session)
-        self._pump()
+        self.pump()
 
     def _on_detach(self, detach: Detach, channel: int, frame: bytes, now: Millis) -> None:
         session = self._sessions[channel]
@@ -446,13 +419,13 @@ class Connection:
         if not at.is_closed:
             at.is_closed = True
             self.driver.close_link(at.slot, None, closed=detach.closed)
-            self._pump()
+            self.pump()
         self._drop_link(link)
         self.driver.free_link(at.slot)
         if link.incoming:
             self._ghosts.add(at.slot)
-            self._pump()  # What Proton settles now may bring a flow that names the link.
-            self._ghosts.remove(at.slot)
+            self.pump()  # What Proton settles now may bring a flow that names the link.
+            self._ghosts.discard(at.slot)
 
     def _on_end(self, _end: End, channel: int, frame: bytes, now: Millis) -> None:
         session = self._sessions.pop(channel)
@@ -466,7 +439,7 @@ class Connection:
     def _on_close(self, _close: Close, _channel: int, frame: bytes, now: Millis) -> None:
         self.driver.push(frame)  # Proton takes nothing after it, and says so.
         self.driver.close_connection(None)
-        self._pump()
+        self.pump()
         self.peer.finish("closed", now, clean=True)
 
     def _on_link_fault(self, item: tuple[int, int, int, str, str], now: Millis) -> None:
@@ -512,7 +485,7 @@ class Connection:
         # Proton found a fault that we let through, and has written its Close already.
         name, description = self.driver.error() or (INTERNAL_ERROR, "Proton takes no more input")
         self._note_fault(Refusal(name, description))
-        self._pump()
+        self.pump()
         self.peer.finish(description, now, clean=False)
         return False
 
@@ -537,7 +510,7 @@ class Connection:
             assert kind == CROWDED
             link.crowded(now)
 
-    def _pump(self, rewrite: Any = None) -> None:  # noqa: ANN401  # A function of bytes, or nothing.
+    def pump(self, rewrite: Any = None) -> None:  # noqa: ANN401  # A function of bytes, or nothing.
         """Take out what Proton has to say; first see to it that no session's window runs low."""
         for channel in self.walker.take_low():
             session = self._sessions.get(channel)
@@ -565,36 +538,6 @@ class Connection:
         self._flows_due.add(session)
         self.touch()
 
-    def _feed(self, now: Millis) -> None:
-        """Let links with large messages go on, a frame each in turn, as window and buffer allow."""
-        fed: set[Session] = set()
-        stuck = 0
-        while stuck < len(self._feeding) and self.peer.outbox.size < self.settings.outgoing_buffer:
-            link = self._feeding.popleft()
-            if link.at.is_closed:
-                continue
-            if link.feed():
-                fed.add(link.at.session)
-                stuck = 0
-                self._pump()  # One frame at a time: their number is what we count.
-            else:
-                stuck += 1
-            if link.is_feeding:
-                self._feeding.append(link)
-        for session in fed:
-            if not session.is_ended:
-                # The engine guesses how many frames a large entry takes.
-                window = commands.Window(session.id, session.frames_left)
-                self.switchboard.apply(window, now)
-
-    def _tell_room(self, now: Millis) -> None:
-        """Correct the engine's view, but not for every few bytes."""
-        bound = self.settings.outgoing_buffer
-        room = bound - self.peer.outbox.size
-        if self._is_engaged and self._room < bound // 2 and room > self._room + bound // 4:
-            self._room = room
-            self.switchboard.apply(commands.Room(self.peer.connection, room), now)
-
     # --- ends -------------------------------------------------------------------------------------------------------
 
     def _answer_open(self, properties: dict[object, object]) -> None:
@@ -611,7 +554,7 @@ class Connection:
         if len(encode_performative(opening)) + FRAME_HEADER > self.remote_frame_size:
             opening.properties = properties or None
         self.driver.open_connection()
-        self._pump(lambda chunk: tap.with_open(chunk, opening))
+        self.pump(lambda chunk: tap.with_open(chunk, opening))
 
     def _close_link(self, link: Link, condition: Condition) -> None:
         at = link.at
@@ -625,13 +568,12 @@ class Connection:
         else:
             link.give_up()
         self.driver.close_link(at.slot, condition, closed=True)
-        self._pump()
+        self.pump()
         self.touch()
 
     def _drop_link(self, link: Link) -> None:
         self.switchboard.drop_link(link)
         self._links.pop(link.at.slot, None)
-        self._ghosts.discard(link.at.slot)
 
     def _end_session(self, session: Session, refusal: Refusal, now: Millis) -> None:
         """The peer broke the session's rules: End it, and swallow what comes until the peer's."""
@@ -645,13 +587,15 @@ class Connection:
     def _leave_session(self, session: Session, refusal: Refusal | None, now: Millis) -> None:
         self.switchboard.apply(commands.CloseSession(session.id), now)
         session.is_ended = True
-        for link in session.take_links():
+        links = session.take_links()
+        for link in links:
             link.at.is_closed = True
             self._drop_link(link)
         self.driver.close_session(
             session.slot, None if refusal is None else self.condition(refusal)
         )
-        self._pump()
+        self.pump()
+        self._ghosts.difference_update(link.at.slot for link in links)
 
     def _answer_fault(self, fault: tap.Fault, session: Session, now: Millis) -> None:
         if fault.scope is tap.Scope.CONNECTION:
@@ -678,6 +622,7 @@ class Connection:
         """Take this connection out of the engine: its leases go back."""
         if self._is_engaged:
             self._is_engaged = False
+            self.feed.disengage()
             command = commands.CloseConnection(self.peer.connection, clean=clean)
             self.switchboard.apply(command, now)
         for link in self._links.values():

@@ -138,21 +138,21 @@ class OutgoingLink:
         connection = self.connection
         session = self.at.session
         sizes = list(map(len, payloads))
-        connection.spend_room(sum(sizes))
+        connection.feed.spend(sum(sizes))
         if (
             not self._pending
             and max(sizes) <= connection.slice_size
             and count <= session.frames_left
         ):
             settled = effect.settled
-            connection.send_runs(self.at.slot, effect.sequences, payloads, settled=settled)
+            connection.feed.send(self.at.slot, effect.sequences, payloads, settled=settled)
             session.frames_sent += count
         else:
             self._pending.extend(
                 (sequence, payload, effect.settled)
                 for sequence, payload in zip(effect.sequences, payloads, strict=True)
             )
-            connection.feed_later(self)
+            connection.feed.wait(self)
         connection.touch()
 
     def feed(self) -> bool:
