@@ -5,6 +5,7 @@ Proton must never see a SASL header, since it would take a second one and offer 
 exchange also takes the AMQP header off, and the peer feeds Proton exactly one of its own.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from amqpbroker.amqp.codes import SASL_FRAME
@@ -34,14 +35,15 @@ class Exchange:
         self._bare_allowed = bare_allowed  # A client may skip SASL: it is anonymous then (B1.1).
         self._bytes = bytearray()
         self._output = bytearray()
-        self._read = self._read_first_header
+        # A function, not a bound method: an exchange that is over must not keep itself.
+        self._read: Callable[[Exchange], bool] = Exchange._read_first_header
         self.is_done = False
         self.failure = ""  # Why the socket is shut once the output is out; "" while all is well.
 
     def receive(self, data: bytes) -> None:
         """Take what arrived; afterwards ask `is_done`, `failure` and `take_output`."""
         self._bytes += data
-        while not self.is_done and not self.failure and self._read():
+        while not self.is_done and not self.failure and self._read(self):
             pass
         if not self.is_done and len(self._bytes) > BYTES_MAX:
             self.failure = f"more than {BYTES_MAX} bytes before the login was complete"
@@ -76,7 +78,7 @@ class Exchange:
             return False
         self._output += SASL_HEADER
         self._send(SaslMechanisms(sasl_server_mechanisms=(Symbol("ANONYMOUS"),)))
-        self._read = self._read_init
+        self._read = Exchange._read_init
         return True
 
     def _read_init(self) -> bool:
@@ -99,7 +101,7 @@ class Exchange:
             self.failure = f"mechanism {init.mechanism!r:.40} is not offered"
             return False
         self._send(SaslOutcome(code=UByte(OUTCOME_OK)))
-        self._read = self._read_amqp_header
+        self._read = Exchange._read_amqp_header
         return True
 
     def _read_amqp_header(self) -> bool:

@@ -69,6 +69,9 @@ class Peer(Protocol):
     def fail(self, error: BaseException, now: Millis) -> None:
         """Its code broke: Close amqp:internal-error, then finish."""
 
+    def let_go(self) -> None:
+        """It is finished and all is written: nothing else will be asked of it."""
+
 
 class Wire:
     """One accepted socket and the peer behind it."""
@@ -243,6 +246,7 @@ class Wire:
     def _part(self) -> None:
         if self._peer is not None:
             self._peer.owner = None
+            self._peer.let_go()
             self._peer = None
             self._wires.talking -= 1
 

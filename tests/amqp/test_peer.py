@@ -1,5 +1,8 @@
 """A connection as the runtime sees it: when it is read, when it is given up, and how it ends."""
 
+import gc
+import weakref
+
 import pytest
 
 from amqpbroker.amqp.peer import OUTPUT_FACTOR, Peer
@@ -140,3 +143,16 @@ def test_the_first_reason_to_finish_is_the_one_that_is_told(broker: MemoryBroker
     told = [note.fields["reason"] for note in broker.notes if note.event == "peer_closed"]
     assert told == ["one"]
     assert not broker.switchboard.peers
+
+
+def test_a_peer_that_is_let_go_is_gone_without_the_collector(broker: MemoryBroker) -> None:
+    gc.disable()
+    try:
+        wire = broker.wire()
+        RawClient(wire=wire).opened().begun().producer("q").close().wait_for("close")
+        left = weakref.ref(wire.peer)
+        wire.peer.let_go()
+        del wire
+        assert left() is None
+    finally:
+        gc.enable()

@@ -78,6 +78,9 @@ class EchoPeer:
         self.say(b"internal error")
         self.is_finished = True
 
+    def let_go(self) -> None:
+        pass
+
 
 class EchoBoard:
     """A switchboard of echoing peers; `on_turn` is what the test does at the end of each turn."""
