@@ -35,7 +35,8 @@ class Switchboard:
     def __init__(
         self, broker: Broker, store: Store, fresh_name: Callable[[], str] = _unguessable_name
     ) -> None:
-        self.fresh_name = fresh_name  # For dynamic nodes: never guessable, never given twice (B11.6).
+        # For dynamic nodes: never guessable, never given twice (B11.6).
+        self.fresh_name = fresh_name
         self._broker = broker
         self._store = store
         self._peers: dict[ConnectionId, Peer] = {}

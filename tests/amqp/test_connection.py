@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable
 
 import pytest
+
 from tests.amqp.memory import SETTINGS, MemoryBroker
 from tests.raw.client import RawClient
 from tests.raw.frames import AMQP_HEADER, message

@@ -1,6 +1,7 @@
 """Time-outs of a connection, with a clock held in the hand."""
 
 import pytest
+
 from amqpbroker.amqp.liveness import CLOSE_TIMEOUT_MS, Due, Liveness
 from amqpbroker.amqp.settings import PeerSettings
 from amqpbroker.base.ids import Millis

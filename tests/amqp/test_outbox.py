@@ -1,8 +1,9 @@
 """Bytes come out as they went in, however they are cut."""
 
-from amqpbroker.amqp.outbox import Outbox
 from hypothesis import given
 from hypothesis import strategies as st
+
+from amqpbroker.amqp.outbox import Outbox
 
 
 @given(st.lists(st.one_of(st.binary(max_size=9), st.integers(1, 12))))

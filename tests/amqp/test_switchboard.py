@@ -1,12 +1,10 @@
 """What joins peers, engine and store: deadlines, work left over, and faults of ours that end one peer only."""
 
 import pytest
+
 from amqpbroker.amqp.incoming import IncomingLink
 from amqpbroker.amqp.settings import PeerSettings
 from amqpbroker.amqp.switchboard import EngineBroken
-from amqpbroker.base.ids import LinkId
-from amqpbroker.engine.commands import Detach
-
 from tests.amqp.memory import MemoryBroker
 from tests.raw.frames import message
 
@@ -63,5 +61,4 @@ def test_a_mistake_of_ours_about_one_link_ends_its_peer_and_no_other(
 def test_a_mistake_in_the_engine_is_not_a_peers() -> None:
     broker = MemoryBroker()
     with pytest.raises(EngineBroken):
-        broker.switchboard.apply(Detach(LinkId(1), closed="neither"), broker.now)  # type: ignore[arg-type]
         broker.switchboard.apply("no command", broker.now)  # type: ignore[arg-type]

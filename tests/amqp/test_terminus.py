@@ -1,6 +1,7 @@
 """Sources and targets in and out, without a connection."""
 
 import pytest
+
 from amqpbroker.amqp.performatives import Attach, Coordinator, Released, Source, Target
 from amqpbroker.amqp.terminus import (
     OUTCOMES,
@@ -56,8 +57,14 @@ def refusal(found: Terminus | Refusal) -> str:
 def test_a_capability_says_which_kind_of_node_is_meant(
     capabilities: tuple[str, ...], node: Node
 ) -> None:
-    assert terminus(target_of(producer(Target(address="q", capabilities=capabilities)), "f")).node is node
-    assert terminus(source_of(consumer(Source(address="q", capabilities=capabilities)), "f")).node is node
+    assert (
+        terminus(target_of(producer(Target(address="q", capabilities=capabilities)), "f")).node
+        is node
+    )
+    assert (
+        terminus(source_of(consumer(Source(address="q", capabilities=capabilities)), "f")).node
+        is node
+    )
 
 
 def test_a_queue_and_a_topic_at_once_cannot_be() -> None:
@@ -99,7 +106,10 @@ def test_a_source_needs_a_proper_address(address: object) -> None:
         (Described(ULong(0x2B), []), Lifetime.ON_CLOSE),
         (Described(ULong(0x2C), []), Lifetime.ON_NO_LINKS),
         (Described(ULong(0x2D), []), Lifetime.ON_NO_MESSAGES),
-        (Described(Symbol("amqp:delete-on-no-links-or-messages:list"), []), Lifetime.ON_NO_LINKS_OR_MESSAGES),
+        (
+            Described(Symbol("amqp:delete-on-no-links-or-messages:list"), []),
+            Lifetime.ON_NO_LINKS_OR_MESSAGES,
+        ),
     ],
 )
 def test_a_dynamic_node_has_the_lifetime_asked_for(
@@ -170,7 +180,9 @@ def test_the_reply_to_a_producer_mirrors_its_attach() -> None:
 
 @pytest.mark.rule("B5.3", "B5.7", "D-8")
 def test_the_reply_to_a_consumer_says_what_is_granted() -> None:
-    wished = consumer(Source(address=None, dynamic=True, durable=2, expiry_policy="never", timeout=9))
+    wished = consumer(
+        Source(address=None, dynamic=True, durable=2, expiry_policy="never", timeout=9)
+    )
     reply = consumer_reply(wished, "tmp.x", copies=True)
     source = reply.source
     assert source is not None

@@ -12,8 +12,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,8 +33,8 @@ BUFFER = PeerSettings(container_id="b").outgoing_buffer
 
 
 @contextmanager
-def running(**settings: int) -> Iterator[BrokerThread]:
-    peer = replace(PeerSettings(container_id="hostile"), **settings)
+def running(**settings: Any) -> Iterator[BrokerThread]:
+    peer = PeerSettings(container_id="hostile")._replace(**settings)
     listener = ListenerSettings(name="amqp", bind="127.0.0.1:0", peer=peer)
     with BrokerThread(
         ServeSettings((listener,), BrokerSettings(), shutdown_grace_ms=100)
@@ -314,7 +314,7 @@ def test_connections_that_come_and_go_leave_memory_and_descriptors_where_they_we
     churn(1_000)
     other.look()
     until(lambda: descriptors_of(number) <= files)
-    assert memory_of(number) - before < 4 * MIB
+    assert (memory_of(number) - before) / MIB < 4
 
 
 # --- stalled --------------------------------------------------------------------------------------
