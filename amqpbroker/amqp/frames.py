@@ -303,7 +303,7 @@ class PureWalker:
         data = self._data
         head = _usual_transfer(data, first, stop)
         session = self._channels.get(channel)
-        if head is None or session is None:
+        if head is None or session is None or head.end() == stop:
             return False
         tag = head.end()
         last = first + 5 + data[first + 4]

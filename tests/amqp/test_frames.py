@@ -287,6 +287,7 @@ def test_empty_frames_are_left_out(walk: Walk) -> None:
         "00 53 10 c0 06 01 b1 00 00 00 09",
         "00 53 10 c0 03 01 b1 00",
         "00 53 10 c0 02 01 a0",
+        "00 53 10 c0 04 03 43 43 a0",  # The usual transfer up to its tag.
         "00 53 10 c0 02 01 70",
         "00 53 10 c0 02 01 52",
         "00 53 10 c0 02 01 56",
