@@ -23,6 +23,7 @@ class SimWire:
         self.up = bytearray()  # Written by the client, not yet read by the broker.
         self.down = bytearray()  # Written by the broker, not yet read by the client.
         self.is_ended = False  # No more bytes come from the broker.
+        self.is_unheard = False
         self.is_up_stalled = False
         self.is_down_stalled = False
         self.heard_at = broker.now  # The broker's latest sign of life.
@@ -47,10 +48,15 @@ class SimWire:
 
     def mark(self, effect: Callable[[], None]) -> None:
         """Have this called once the broker has read all that was written so far."""
-        if self.peer is not None:
+        if self.peer is not None and not self.is_unheard:
             self._marks.append((self._written, effect))
 
     # --- for the world
+
+    def unhear(self) -> None:
+        """The broker has ended the connection: whatever else arrives has no effect."""
+        self.is_unheard = True
+        self._marks.clear()
 
     @property
     def is_up_idle(self) -> bool:

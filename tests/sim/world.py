@@ -82,7 +82,7 @@ class World:
         if queue is None or not isinstance(link, Consumer):
             return
         if link.settled:
-            queue.losses += link.limit - link.count
+            queue.losses += link.limit - link.count + (link.partial is not None)
         elif not link.copies:
             queue.has_returns = True
             for message in queue.kept():
@@ -108,6 +108,7 @@ class World:
 
     def disconnect(self, client: SimClient, *, clean: bool) -> None:
         """The broker has seen the end of a connection."""
+        client.wire.unhear()
         for link in list(self.attached.values()):
             if link.client is client:
                 self.unlink(link, ends_node=True, counts=not clean)
@@ -300,8 +301,9 @@ class World:
             if message.has_expired(self.broker.now) or message.queue.losses:
                 continue
             if link.copies:
-                # What came back need not be shown to a browser that had passed it (N-9).
-                is_owed = not link.queue.has_returns and message not in link.browsed
+                # What others held meanwhile need not be shown to a browser that has passed it (N-9).
+                was_held = message.was_delivered or link.queue.has_returns
+                is_owed = not was_held and message not in link.browsed
             else:
                 is_owed = message.holder is None and link not in message.refusers
             assert not is_owed, f"{link} has credit, and {message} waits"
