@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -33,8 +32,8 @@ BUFFER = PeerSettings(container_id="b").outgoing_buffer
 
 
 @contextmanager
-def running(**settings: Any) -> Iterator[BrokerThread]:
-    peer = PeerSettings(container_id="hostile")._replace(**settings)
+def running(**settings: int) -> Iterator[BrokerThread]:
+    peer = PeerSettings(container_id="hostile")._replace(**settings)  # type: ignore[arg-type]
     listener = ListenerSettings(name="amqp", bind="127.0.0.1:0", peer=peer)
     with BrokerThread(
         ServeSettings((listener,), BrokerSettings(), shutdown_grace_ms=100)
