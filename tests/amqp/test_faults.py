@@ -82,6 +82,9 @@ class NeverDone:
     def take_stored(self) -> BatchNumber | None:
         return None
 
+    def close(self) -> None:
+        pass
+
 
 # --- what closes the connection -------------------------------------------------------------------
 
@@ -312,8 +315,8 @@ def test_a_delivery_has_one_message_format(cut: Cut) -> None:
 @pytest.mark.parametrize("cut", CUTS)
 def test_more_deliveries_than_credit_detach_the_link_and_the_session_lives(cut: Cut) -> None:
     # Nothing is stored, so nothing is answered and no credit comes again.
-    settings = BrokerSettings(credit=3, credit_low=1)
-    broker = MemoryBroker(broker=settings, store=NeverDone())
+    settings = PeerSettings(container_id="broker", credit=3, credit_low=1)
+    broker = MemoryBroker(settings, store=NeverDone())
     client = broker.client(cut).opened().begun().producer("q")
     client.wait_for("flow", link_credit=3)
     for _ in range(7):

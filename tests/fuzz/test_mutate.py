@@ -4,12 +4,20 @@ import random
 
 import pytest
 
-from amqpbroker.amqp import tap
+from amqpbroker.amqp import connection, frames, tap
 from amqpbroker.amqp.connection import Connection
+from amqpbroker.amqp.driver import PureDriver
+from amqpbroker.amqp.frames import PureWalker
 from tests.fuzz import mutate
 
 
-def test_twenty_thousand_frames_of_broken_sessions_break_nothing() -> None:
+@pytest.mark.parametrize("pure", [False, True], ids=["as built", "pure"])
+def test_twenty_thousand_frames_of_broken_sessions_break_nothing(
+    monkeypatch: pytest.MonkeyPatch, pure: bool
+) -> None:
+    if pure:
+        monkeypatch.setattr(frames, "Walker", PureWalker)
+        monkeypatch.setattr(connection, "Driver", PureDriver)
     campaign = mutate.Campaign(random.randrange(2**32))
     report = campaign.run(iter(range(1_000_000)), 20_000)
     assert report.changed > report.frames / 10
