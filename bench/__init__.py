@@ -12,5 +12,7 @@
 - `report.py`: the tables
 
 CPU per message of the broker's process tree, as a ratio to another broker's in interleaved runs, is the figure
-to trust: rates and latencies move with the machine and its other work, that ratio hardly does.
+to compare by: rates and latencies move more with the machine and its other work. It moves too. Look at the
+quartiles, and at what a second process of the same broker reads (`--brokers ours,ours-again`), before you
+believe a ratio.
 """

@@ -12,14 +12,15 @@ from bench.brokers import OURS, BrokerMissingError, source
 from bench.compare import Plan, Rounds, Variant, interleave
 from bench.targets import GROUPS, Group, Verdict, judge
 
-QUICK_SHARE = 0.3  # Runs of a third of a second and more: ratios to within 10 %.
+QUICK_SHARE = 0.3  # To see that all works and roughly how; not for a verdict.
 QUICK_ROUNDS = 3
 
 EXIT_NOT_MET = 1
 EXIT_FAILED = 2
 
 EPILOG = """\
-brokers: ours, ours-pure, proto_fast, proto_lmdb, artemis, or NAME=amqp://host:port[#PID] for one that runs.
+brokers: ours, ours-pure, proto_fast, proto_lmdb, artemis, any of them
+with -again behind it (a control: what a ratio of 1 looks like here), or NAME=amqp://host:port[#PID] for one that runs.
 The first broker is the reference of the ratios.
 """
 

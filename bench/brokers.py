@@ -1,6 +1,7 @@
 """How each broker is started, warmed and stopped. Knows nothing of workloads.
 
 A broker is named on the command line: `ours`, `ours-pure`, `proto_fast`, `proto_lmdb`, `artemis`, or
+any of them with `-again` behind it for a second process of it, or
 `NAME=amqp://host:port` for one that runs already, with `#PID` behind it for its CPU and memory.
 """
 
@@ -14,7 +15,7 @@ import sysconfig
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bench import artemis, client
@@ -24,10 +25,13 @@ REPOSITORY = Path(__file__).parent.parent
 # Where it is beside the repository.
 PROTOTYPES = REPOSITORY.parent / "shared" / "design" / "prototypes"
 HOST = "127.0.0.1"
-START_LIMIT = 60.0  # seconds until the port answers; a cold JVM takes 5.
+START_LIMIT = 60.0  # seconds until the port answers; enough for a JVM on a busy machine.
 STOP_LIMIT = 15.0  # seconds after SIGTERM until SIGKILL.
 
 PURE = "AMQPBROKER_PURE_PYTHON"  # Set: our broker leaves its compiled twins aside.
+AGAIN = (
+    "-again"  # A second process of the same broker: what a ratio of 1 looks like on this machine.
+)
 OURS = "{python} -m amqpbroker serve -c {config}"
 CONFIG = """\
 broker:
@@ -142,6 +146,8 @@ def source(text: str, ours: str = OURS) -> Source:
     if equals:
         url, _, pid = url.partition("#")
         return External(name, url, int(pid) if pid else None)
+    if text.endswith(AGAIN):
+        return replace(source(text.removesuffix(AGAIN), ours), name=text)
     if text == "ours":
         return Recipe(text, ours_command(ours))
     if text == "ours-pure":

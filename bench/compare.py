@@ -14,8 +14,11 @@ from statistics import median, quantiles
 from bench.brokers import BrokerMissingError, External, Running, Source
 from bench.workloads import Figures, Fresh, Workload
 
-MARGIN = 0.08  # Found by runs of a broker against itself: quiet machines stay below 0.04, two busy cores at 0.07.
-EXTRA = 2.0  # A group that has not settled by then will not: the machine has other work.
+# Below the room that the tightest bound leaves (1.10). No quiet machine was at hand to find the floor: with a
+# load average of 5 on two cores a broker against itself spread by 0.26 to 0.35 (8 pairs, 60,000 messages) and
+# by 0.19 (14 pairs, 200,000), which decides little. Measure it where you are: --brokers ours,ours-again.
+MARGIN = 0.08
+EXTRA = 2.0  # Bounds the time; what is wide after that is marked.
 LOAD_SHARE = 0.5  # A client that costs more than this of what it measures measures itself.
 
 
@@ -88,14 +91,10 @@ Watch = tuple[Variant, Variant, str]  # subject, reference, figure: a ratio that
 def interleave(
     variants: Sequence[tuple[Source, Workload]], plan: Plan, watched: Sequence[Watch] = ()
 ) -> Rounds:
-    """Run the variants in rounds, on one process per broker, and again while a watched ratio is wide."""
+    """Run the variants in rounds, one process for each, and more rounds while a watched ratio is wide."""
     rounds = Rounds()
     with ExitStack() as stack:
-        brokers = start_shared(stack, variants)
-        for source, workload in variants:
-            if not isinstance(workload, Fresh):
-                plan.say(f"warm up {source.name} {workload.name}")
-                workload.warm(brokers[source.name])
+        brokers = start_shared(stack, variants, plan)
         done = 0
         while done < plan.rounds or (
             done < plan.rounds * EXTRA and any_wide(rounds, watched) and plan.rounds > 1
@@ -103,29 +102,32 @@ def interleave(
             done += 1
             for source, workload in variants:
                 variant = Variant(source.name, workload.name)
-                figures = run_once(source, workload, brokers, plan.share)
+                figures = run_once(source, workload, brokers.get(variant), plan.share)
                 rounds.runs.setdefault(variant, []).append(figures)
                 plan.say(f"round {done} {variant}: {brief(figures)}")
     return rounds
 
 
 def start_shared(
-    stack: ExitStack, variants: Sequence[tuple[Source, Workload]]
-) -> dict[str, Running]:
-    """One process for each broker with a shared workload."""
-    brokers: dict[str, Running] = {}
+    stack: ExitStack, variants: Sequence[tuple[Source, Workload]], plan: Plan
+) -> dict[Variant, Running]:
+    """A process, set up and warm, for each variant whose workload keeps one."""
+    brokers: dict[Variant, Running] = {}
     for source, workload in variants:
-        if not isinstance(workload, Fresh) and source.name not in brokers:
-            brokers[source.name] = stack.enter_context(source.running())
+        if isinstance(workload, Fresh):
+            continue
+        variant = Variant(source.name, workload.name)
+        plan.say(f"set up {variant}")
+        brokers[variant] = stack.enter_context(source.running())
+        workload.set_up(brokers[variant], stack)
     return brokers
 
 
-def run_once(
-    source: Source, workload: Workload, brokers: dict[str, Running], share: float
-) -> Figures:
+def run_once(source: Source, workload: Workload, broker: Running | None, share: float) -> Figures:
     """One run of one variant."""
     if not isinstance(workload, Fresh):
-        return workload.measure(brokers[source.name], share)
+        assert broker is not None
+        return workload.measure(broker, share)
     if isinstance(source, External):
         raise BrokerMissingError(
             f"{workload.name} starts processes of its own: {source.name} cannot"

@@ -36,7 +36,7 @@
 #include <unistd.h>
 
 #define STAMP_BYTES 24           /* run u32, producer u32, sequence u64, stamp u64: the smallest body. */
-#define READ_BYTES (256 * 1024)  /* Per read. More adds no speed, less adds system calls. */
+#define READ_BYTES (256 * 1024)  /* Per read. */
 #define WRITE_BYTES (256 * 1024) /* Composed per connection and turn before it is handed to the socket. */
 #define CONNECTING_MAX 50        /* Handshakes under way at once: below any listener's backlog. */
 #define CONSUMERS_MAX 4096

@@ -68,12 +68,9 @@ def verdicts_table(verdicts: Sequence[Verdict]) -> str:
         bound = f"{'>=' if verdict.target.at_least else '<='} {verdict.target.limit:g}"
         ratio = verdict.ratio
         quartiles = "" if ratio is None else f"{ratio.low:.2f}..{ratio.high:.2f}"
-        outcome = "met" if verdict.is_met else "not met"
-        if verdict.value is None:
-            outcome = "not measured"
-        elif ratio is not None and ratio.is_wide:
-            outcome += " (wide)"
-        lines.append([verdict.target.text, bound, cell(verdict.value, 3), quartiles, outcome])
+        lines.append(
+            [verdict.target.text, bound, cell(verdict.value, 3), quartiles, verdict.outcome]
+        )
     return aligned(lines)
 
 

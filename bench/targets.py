@@ -32,8 +32,20 @@ class Verdict:
     ratio: Ratio | None
 
     @property
+    def outcome(self) -> str:
+        """In words; a bound between the quartiles of a wide ratio is neither kept nor missed."""
+        if self.value is None:
+            return "not measured"
+        ratio = self.ratio
+        if ratio is None or not ratio.is_wide:
+            return "met" if self.is_met else "not met"
+        if ratio.low <= self.target.limit <= ratio.high:
+            return "undecided (wide)"
+        return f"{'met' if self.is_met else 'not met'} (wide)"
+
+    @property
     def is_met(self) -> bool:
-        """Whether the bound holds."""
+        """Whether the bound holds for the median."""
         if self.value is None:
             return False
         if self.target.at_least:

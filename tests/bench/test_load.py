@@ -171,6 +171,22 @@ def test_a_target_is_judged_by_its_ratio_or_by_its_figure() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("pairs", "outcome"),
+    [
+        ([(1.0, 1.0)] * 4, "met"),
+        ([(1.6, 1.0)] * 4, "not met"),
+        ([(1.0, 1.0), (1.2, 1.0), (1.8, 1.0), (2.0, 1.0)], "undecided (wide)"),
+        ([(0.4, 1.0), (0.6, 1.0), (0.8, 1.0), (1.0, 1.0)], "met (wide)"),
+    ],
+)
+def test_a_bound_inside_a_wide_spread_is_undecided(
+    pairs: list[tuple[float, float]], outcome: str
+) -> None:
+    rounds = Rounds({A: [{"cpu_us": a} for a, _ in pairs], B: [{"cpu_us": b} for _, b in pairs]})
+    assert judge([Target("cpu", "cpu_us", A, 1.5, B)], rounds)[0].outcome == outcome
+
+
 def test_numbers_stand_to_the_right_and_words_to_the_left() -> None:
     lines = report.aligned([["name", "n"], ["a", "1"], ["long", "1,000"]]).split("\n")
     assert lines == ["name      n", "a         1", "long  1,000"]
