@@ -574,6 +574,8 @@ class Connection:
     def _drop_link(self, link: Link) -> None:
         self.switchboard.drop_link(link)
         self._links.pop(link.at.slot, None)
+        if isinstance(link, OutgoingLink):
+            link.give_up()
 
     def _end_session(self, session: Session, refusal: Refusal, now: Millis) -> None:
         """The peer broke the session's rules: End it, and swallow what comes until the peer's."""

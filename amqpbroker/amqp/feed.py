@@ -22,7 +22,7 @@ RUN_MAX: Final = 500
 class Feed:
     """The outgoing side of one connection, until it leaves."""
 
-    __slots__ = ("_bound", "_connection", "_is_told", "_room", "_waiting")
+    __slots__ = ("_bound", "_connection", "_is_told", "_misjudged", "_room", "_waiting")
 
     def __init__(self, connection: "Connection") -> None:
         self._connection = connection
@@ -30,6 +30,8 @@ class Feed:
         self._room = 0  # The engine's view of what may still be sent.
         self._is_told = False  # The engine knows the connection, and so its room.
         self._waiting: dict[OutgoingLink, None] = {}  # In the order of their turns.
+        # The engine counts an entry's frames when it dispatches it: wrong for large ones, and for those never sent.
+        self._misjudged: set[Session] = set()
 
     @property
     def is_waiting(self) -> bool:
@@ -46,6 +48,7 @@ class Feed:
         """The engine forgets the connection; what waits is its links' no more."""
         self._is_told = False
         self._waiting.clear()
+        self._misjudged.clear()
 
     def spend(self, size: int) -> None:
         """The engine has dispatched so many bytes to this connection."""
@@ -68,10 +71,15 @@ class Feed:
         """The link has entries that do not go out at once."""
         self._waiting.setdefault(link)
 
+    def forget(self, link: "OutgoingLink") -> None:
+        """What waits at the link is never sent: its session has more frames than the engine knows."""
+        self._waiting.pop(link, None)
+        self._misjudged.add(link.at.session)
+        self._connection.touch()
+
     def go_on(self, now: "Millis") -> None:
         """Let the links that wait go on, a frame each in turn, as window and buffer allow."""
         connection, waiting = self._connection, self._waiting
-        fed: set[Session] = set()
         stuck = 0
         while stuck < len(waiting) and connection.peer.outbox.size < self._bound:
             link = next(iter(waiting))
@@ -79,16 +87,16 @@ class Feed:
             if link.at.is_closed:
                 continue
             if link.feed():
-                fed.add(link.at.session)
+                self._misjudged.add(link.at.session)
                 stuck = 0
                 connection.pump()  # One frame at a time: their number is what we count.
             else:
                 stuck += 1
             if link.is_feeding:
                 waiting[link] = None
-        for session in fed:
+        while self._misjudged:
+            session = self._misjudged.pop()
             if not session.is_ended:
-                # The engine guesses how many frames a large entry takes.
                 window = commands.Window(session.id, session.frames_left)
                 connection.switchboard.apply(window, now)
 

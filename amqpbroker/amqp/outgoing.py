@@ -177,7 +177,9 @@ class OutgoingLink:
 
     def give_up(self) -> None:
         """Send no more: a Detach ends what is half sent; an aborted transfer would have to wait for the window."""
-        self._pending.clear()
+        if self._pending:
+            self._pending.clear()
+            self.connection.feed.forget(self)
 
     def _answer_drains(self) -> None:
         if self._pending or self.at.is_closed:

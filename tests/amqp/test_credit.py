@@ -550,3 +550,19 @@ def test_each_listener_grants_its_own_credit() -> None:
     broker.client().opened().begun().producer("q").wait_for("flow", link_credit=7)
     broker.settings = PeerSettings(container_id="broker", credit=90, credit_low=2)
     broker.client().opened().begun().producer("q").wait_for("flow", link_credit=90)
+
+
+def test_frames_that_a_detached_link_did_not_use_go_to_its_neighbours() -> None:
+    broker = MemoryBroker()
+    producer = broker.client().opened().begun().producer("large").producer("small")
+    producer.transfer(message(b"x" * 3_000)).wait_for("disposition")
+    client = broker.client().opened(max_frame_size=512).begun(incoming_window=1)
+    client.consumer("large").consumer("small")
+    client.wait_for("attach", source={"address": "small"})
+    client.credit(1, handle=1, incoming_window=1)
+    with (
+        client.pipelined()
+    ):  # The drain is served at once, and its link gone before a frame is out.
+        client.credit(1, handle=0, incoming_window=1, drain=True).detach(0)
+    producer.transfer(message(b"y"), handle=1)
+    assert client.wait_for("transfer", handle=1).payload == message(b"y")
