@@ -9,7 +9,7 @@ import pytest
 
 from tests.sim.world import World
 
-WORLDS = 200  # Of an ordinary run, which takes some ten seconds.
+WORLDS = 40  # Of an ordinary run, which takes some ten seconds.
 
 
 def run(seed: int) -> World:
