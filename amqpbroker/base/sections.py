@@ -109,7 +109,7 @@ class _Fault(Exception):  # noqa: N818  # Never leaves this file.
 def scan_pure(payload: Payload) -> Facts:
     """What the broker must know of this message; never raises, a malformed one gets facts with a fault."""
     try:
-        return _scan(payload)
+        return _usual(payload) or _scan(payload)
     except (_Fault, codec.DecodeError) as fault:
         return Facts(plain=False, fault=str(fault))
     except IndexError:
@@ -238,6 +238,7 @@ _shared: dict[object, Facts] = {}
 _headers: dict[bytes, tuple[bool, int, int, int]] = {}
 """What `_read_header` found, by the bytes of the section."""
 
+_SHORTEST_USUAL = 13  # A header without a field, and the head of a large data section.
 _SHORTEST_HEADER = 6  # Descriptor, format code, size, count; below it there is nothing to look up.
 
 
@@ -279,6 +280,23 @@ def _scan(payload: Payload) -> Facts:
                 start = begun if code == MESSAGE_ANNOTATIONS else offset
         rank_before, code_before = rank, code
     return _facts(bytes(payload[:header_end]), start, end, expiry)
+
+
+def _usual(payload: Payload) -> Facts | None:
+    """Facts of a message that is a header seen before and one data section; nothing else of it need be walked."""
+    size = len(payload)
+    if size < _SHORTEST_USUAL:
+        return None
+    end = 5 + payload[4]
+    if payload[3] != 0xC0 or payload[end : end + 3] != b"\x00\x53\x75" or size < end + 8:
+        return None
+    if payload[end + 3] == 0xB0:
+        last = end + 8 + int.from_bytes(payload[end + 4 : end + 8], "big")
+    elif payload[end + 3] == 0xA0:
+        last = end + 5 + payload[end + 4]
+    else:
+        return None
+    return _shared.get(bytes(payload[:end])) if last == size else None
 
 
 def _known_header(payload: Payload) -> int:

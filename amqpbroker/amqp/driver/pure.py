@@ -284,7 +284,7 @@ class PureDriver(Control):
             link.slot, code, int.from_bytes(ffi.buffer(tag.start, tag.size), "big"), detail
         )
         lib.pn_delivery_update(delivery, code or ACCEPTED)
-        if lib.pn_delivery_partial(delivery):
+        if link.sending and lib.pn_delivery_partial(delivery):
             # Settled half way: not to be ended as if it were whole.
             lib.pn_delivery_abort(delivery)
         else:
