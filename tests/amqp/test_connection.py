@@ -1,36 +1,14 @@
 """Frames in, frames out: the whole broker but its sockets, against a client that shares no code with it."""
 
-import random
-from collections.abc import Callable
-
 import pytest
 
+from tests.amqp.cuts import CUTS, Cut
 from tests.amqp.memory import SETTINGS, MemoryBroker
 from tests.raw.client import RawClient
 from tests.raw.frames import AMQP_HEADER, message
 
 
-def whole(data: bytes) -> list[bytes]:
-    return [data]
-
-
-def byte_by_byte(data: bytes) -> list[bytes]:
-    return [data[at : at + 1] for at in range(len(data))]
-
-
-def randomly(data: bytes) -> list[bytes]:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")  # noqa: T201  Shown when the test fails.
-    source = random.Random(seed)
-    pieces = []
-    while data:
-        size = source.randint(1, 40)
-        pieces.append(data[:size])
-        data = data[size:]
-    return pieces
-
-
-@pytest.fixture(params=[whole, byte_by_byte, randomly])
+@pytest.fixture(params=CUTS)
 def client(request: pytest.FixtureRequest) -> RawClient:
     return MemoryBroker().client(request.param)
 
@@ -53,9 +31,9 @@ def test_a_message_goes_in_and_comes_out_as_it_was(client: RawClient) -> None:
 
 
 @pytest.mark.rule("B1.10", "B13.9")
-@pytest.mark.parametrize("cut", [whole, byte_by_byte, randomly])
+@pytest.mark.parametrize("cut", CUTS)
 def test_everything_may_be_written_before_the_first_answer(
-    cut: Callable[[bytes], list[bytes]],
+    cut: Cut,
 ) -> None:
     broker = MemoryBroker()
     client = broker.client(cut)
